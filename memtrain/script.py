@@ -10,7 +10,7 @@ __all__ = ['ScriptRun', 'own_frame', 'find_cards', 'simulate_script', 'Advice', 
 # asked for each, when, for what. All that is said of cards comes from that one trace, replayed in each
 # card's allocator, so a table of thirty cards costs one run of the script. What takes time is the script: its
 # imports, and three optimizer steps of 0.4 ms an operation.
-import json, os, re, signal, subprocess, sys, tempfile, time
+import atexit, contextlib, json, os, re, signal, socket, subprocess, sys, tempfile, threading, time
 from collections import Counter, defaultdict
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -332,41 +332,108 @@ def find_cards(
         raise MemtrainError('is no GPU', 'name a card, such as rtx3090, or a size such as 24gb', 'gpu', gpu)
     return cards
 
+# %% ../nbs/reference/81_script.ipynb #98249522
+class _Server:
+    "A process that has imported torch and performs scripts in forks of itself: `stage.serve_scripts`"
 
+    def __init__(self):
+        self.environment, self.asker = _environment(), os.getpid()
+        self.folder = tempfile.TemporaryDirectory(prefix='memtrain_')
+        self.log = Path(self.folder.name, 'output')
+        self.socket, theirs = socket.socketpair()
+        line = f'from memtrain.stage import serve_scripts; serve_scripts({theirs.fileno()})'
+        with theirs, self.log.open('wb') as out:
+            self.process = subprocess.Popen(
+                [sys.executable, '-c', line],
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+                pass_fds=[theirs.fileno()],
+                # torch makes this folder when it is imported, before anything is diverted
+                env=os.environ | dict(TORCHINDUCTOR_CACHE_DIR=os.path.join(self.folder.name, 'inductor')),
+            )
+        atexit.register(self.end)
+
+    def serves(self):
+        "Whether a script performed by it would be as in a process of its own"
+        return (
+            self.environment == _environment() and self.asker == os.getpid() and self.process.poll() is None
+        )
+
+    def end(self):
+        "Have it end, once no script runs"
+        if self.asker == os.getpid():
+            self.socket.shutdown(socket.SHUT_WR)  # a fork of ours may have the socket too
+            self.process.wait()
+            self.folder.cleanup()
+            atexit.unregister(self.end)
+
+    def perform(self, request, waiting):
+        "Have the script of `request`, a file, performed; its exit status. `waiting` is called every 50 ms"
+        ours, theirs = socket.socketpair()
+        with ours:
+            ours.settimeout(0.05)
+            with theirs, contextlib.suppress(OSError):  # if the server has gone, nothing will be heard
+                socket.send_fds(self.socket, [b'.'], [theirs.fileno()])
+                ours.sendall(f'{request}\n'.encode())
+            try:
+                while (status := _hear(ours)) is None:
+                    waiting()
+            except BaseException:
+                ours.shutdown(socket.SHUT_WR)  # which ends the script
+                if sys.platform != 'linux':
+                    os.killpg(self.process.pid, signal.SIGKILL)
+                ours.settimeout(None)
+                _hear(ours)
+                raise
+        return int(status) if status else self.process.wait()
+
+
+def _hear(channel):
+    "What comes from `channel`: None if nothing does in its time, nothing if nothing will"
+    try:
+        return channel.recv(16)
+    except TimeoutError:
+        return None
+    except OSError:
+        return b''
+
+
+def _environment():
+    "What modules may read when a server imports them, which it does once; not pytest's name of its test"
+    return {name: value for name, value in os.environ.items() if name != 'PYTEST_CURRENT_TEST'}
+
+
+_starting, _servers = threading.Lock(), []
+
+
+def _find_server():
+    "The one that serves; it ends with this process, or when the environment has become another"
+    with _starting:
+        if not (_servers and _servers[-1].serves()):
+            while _servers:
+                _servers.pop().end()
+            _servers.append(_Server())
+        return _servers[-1]
+
+# %% ../nbs/reference/81_script.ipynb #c1770d70
 def _ask(request, folder, told):
     "What the process that runs the script answers; it is ended with us"
     asked, log = folder / 'request.json', folder / 'output'
-    asked.write_text(json.dumps(request), encoding='utf-8')
-    line = f'from memtrain.stage import perform; perform({str(asked)!r})'
-    with log.open('wb') as out:
-        process = subprocess.Popen(
-            [sys.executable, '-c', line],
-            stdin=subprocess.DEVNULL,
-            stdout=out,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
-            # torch makes this folder when it is imported, before anything is diverted
-            env=os.environ | dict(TORCHINDUCTOR_CACHE_DIR=str(folder / 'inductor')),
-        )
-        try:
-            started = time.perf_counter()
-            while process.poll() is None:
-                told(time.perf_counter() - started)
-                time.sleep(0.05)
-        finally:
-            if process.poll() is None:
-                os.killpg(process.pid, signal.SIGKILL)
-                process.wait()
+    asked.write_text(json.dumps(request | dict(log=str(log), folder=os.getcwd())), encoding='utf-8')
+    server, started = _find_server(), time.perf_counter()
+    status = server.perform(asked, lambda: told(time.perf_counter() - started))
+    said = (log if log.exists() else server.log).read_text(errors='replace').strip().splitlines()
     answer = Path(request['answer'])
     if not answer.exists():
-        last = log.read_text(errors='replace').strip().splitlines()[-1:] or ['without a word']
+        last = said[-1] if said else 'without a word'
         raise MemtrainError(
-            f'the process of {request["script"]} ended with status {process.returncode}: {last[0]}',
+            f'the process of {request["script"]} ended with status {status}: {last}',
             'run the script itself to see whether it starts',
         )
     found = json.loads(answer.read_text(encoding='utf-8'))
-    last = log.read_text(errors='replace').strip().splitlines()[-3:]
-    return found | dict(said=last if found['status'] else [])
+    return found | dict(said=said[-3:] if found['status'] else [])
 
 
 _ANSWERED = 'ended status said error marks notes assumed written operations'.split()

@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['Overlay', 'divert_files', 'Unknown', 'is_installed', 'count_operations', 'count_work', 'isolate',
-           'complete_torchvision', 'perform']
+           'complete_torchvision', 'serve_scripts']
 
 # %% ../nbs/reference/82_stage.ipynb #66558eef
 # The child process of `script`. Tensors of the host are real while they are small, since data sets, masks
@@ -13,9 +13,11 @@ __all__ = ['Overlay', 'divert_files', 'Unknown', 'is_installed', 'count_operatio
 # script: when enough optimizer steps are done, the hook behind the step delivers what was seen and ends the
 # process, so that neither `finally` nor `except BaseException` nor atexit of the script runs. It costs what
 # simulating the steps costs, about 0.4 ms an operation, and what importing the script's libraries costs.
+# Importing torch and its fake tensors takes longer than most scripts do, so it is done once: `serve_scripts`
+# forks for each. Nothing runs before the fork, and so no thread of torch's is there that it would lose.
 import argparse, builtins, concurrent.futures, contextlib, ctypes, errno, functools, importlib.machinery
-import importlib.util, io, json, os, pathlib, re, runpy, shutil, signal, socket, subprocess, sys, traceback
-import weakref
+import importlib.util, io, json, os, pathlib, re, runpy, select, shutil, signal, socket, subprocess, sys
+import traceback, weakref
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -1146,12 +1148,54 @@ class _Run:
 _OPEN, _EXIT = io.open, os._exit
 _OF_CUDA = 'flash_attn flash_attn_interface xformers apex transformer_engine kernels mamba_ssm'.split()
 
-
-def perform(
-    request: str,  # a file of JSON, as `memtrain.script` writes it
+# %% ../nbs/reference/82_stage.ipynb #9f53eddb
+def serve_scripts(
+    asker: int,  # descriptor of a socket on which `memtrain.script` sends those of others, one for a script
 ) -> None:
-    "Run the script that `request` names, and end this process"
-    if sys.platform == 'linux':  # it ends with whoever asked, however that ends (prctl's PR_SET_PDEATHSIG)
-        ctypes.CDLL(None).prctl(1, signal.SIGKILL)
-    with open(request, encoding='utf-8') as f:
-        _Run(json.load(f)).perform()
+    """Perform scripts, each in a fork that is told its request on its own socket, where its exit status is
+    the answer; a script whose socket is shut is killed. It ends when no more can come and none runs"""
+    importlib.import_module('torch._dynamo')  # as fake tensors would, in each fork
+    # no gc.freeze(): when garbage is collected depends on how much there is that isn't
+    asking, running = socket.socket(fileno=asker), {}
+    listening = [asking]
+    while listening or running:
+        for ready in select.select([*listening, *running], [], [], 0.02 if running else None)[0]:
+            if ready is not asking:
+                os.killpg(running[ready], signal.SIGKILL)
+                continue
+            said, sockets, *_ = socket.recv_fds(asking, 1, 1)
+            if said:
+                channel = socket.socket(fileno=sockets[0])
+                request = channel.makefile(encoding='utf-8').readline().rstrip('\n')
+                running[channel] = _fork(request)
+            else:
+                listening = []
+        for channel, pid in [*running.items()]:
+            if (ended := os.waitpid(pid, os.WNOHANG))[0]:
+                del running[channel]
+                with channel, contextlib.suppress(OSError):  # nobody may be there to hear it
+                    channel.sendall(b'%d' % os.waitstatus_to_exitcode(ended[1]))
+
+
+def _fork(request):
+    "The process that runs the script of `request`, a file of JSON as `memtrain.script` writes it"
+    # elsewhere than on Linux a process that has loaded the system's frameworks must not fork: it is the one
+    # script's own, and its exit status is that of the script
+    if sys.platform == 'linux' and (pid := os.fork()):
+        return pid
+    try:
+        if sys.platform == 'linux':
+            os.setsid()  # so that what it starts can be killed with it
+            # and it ends with the server, however that ends (prctl's PR_SET_PDEATHSIG)
+            ctypes.CDLL(None).prctl(1, signal.SIGKILL)
+        with open(request, encoding='utf-8') as f:
+            asked = json.load(f)
+        log = os.open(asked['log'], os.O_WRONLY | os.O_CREAT)
+        os.dup2(log, 1)
+        os.dup2(log, 2)
+        os.chdir(asked['folder'])
+        _Run(asked).perform()
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        _EXIT(1)

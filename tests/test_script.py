@@ -59,10 +59,12 @@ def test_solution_autocast_is_not_enough_and_states_are_two_numbers_a_weight():
 
 # %% ../nbs/proofs/script.ipynb #5ec15305
 import contextlib, json, os, signal, subprocess, sys, tempfile, time
+from concurrent.futures import ThreadPoolExecutor
 from functools import cache, partial
 from unittest import mock
 from pathlib import Path
 
+import psutil
 from fastcore.test import test_eq, test_fail
 
 from memtrain.cli import main
@@ -712,6 +714,63 @@ def check_ended(number, status):
         test_eq(process.returncode, status)
         assert number != signal.SIGINT or b'interrupted' in err, err
         test_eq(os.listdir(folder), ['forever.py'])
+
+# %% ../nbs/proofs/script.ipynb #342092d8
+_TELLS = '''
+import atexit, json, os, sys, time, torch
+atexit.register(print, 'atexit')
+model = torch.nn.Linear(int(os.environ['WIDTH']), 8).cuda()
+optimizer = torch.optim.SGD(model.parameters())
+assert not hasattr(torch, 'changed') and 'changed' not in os.environ
+torch.changed, os.environ['changed'] = True, 'yes'
+for step in range(9):
+    model(torch.randn(int(sys.argv[1]), int(os.environ['WIDTH']), device='cuda')).sum().backward()
+    optimizer.step()
+'''
+
+
+def serving():
+    "The processes that perform scripts for this one: the server, and its forks"
+    ours = psutil.Process().children(recursive=True)
+    return [p for p in ours if any('serve_scripts' in word for word in p.cmdline())]
+
+
+def test_each_script_begins_anew_though_torch_is_imported_once():
+    with mock.patch.dict(os.environ, WIDTH='256'):
+        run = run_text(_TELLS, 4)
+        started = time.perf_counter()
+        runs = [run_text(_TELLS, 4) for _ in range(3)]
+        assert (time.perf_counter() - started) / 3 < run.took, 'torch was imported each time'
+        test_eq([(r.trace.peak, r.error) for r in runs], [(run.trace.peak, None)] * 3)
+        # at once, and one of another folder that isn't there any more when the others are
+        with ThreadPoolExecutor(2) as pool, tempfile.TemporaryDirectory() as folder:
+            path = Path(folder, 'train.py')
+            path.write_text(_TELLS)
+            peaks = [r.trace.peak for r in pool.map(lambda n: simulate_script(path, [n]), (4, 4000, 4))]
+        test_eq(peaks[0], peaks[2])
+        assert peaks[1] > peaks[0] == run.trace.peak
+        # what the first server's script or we have changed since isn't forgotten
+        os.environ['WIDTH'] = '512'
+        wider = run_text(_TELLS, 4)
+        test_eq(wider.error, None)
+        assert wider.trace.peak > run.trace.peak
+        # one that is killed is followed by another
+        for process in serving():
+            process.kill()
+            process.wait()
+        test_eq(run_text(_TELLS, 4).trace.peak, wider.trace.peak)
+
+# %% ../nbs/proofs/script.ipynb #4774857c
+def test_a_script_that_nobody_waits_for_is_ended():
+    def leave(seconds):
+        if len(serving()) == 2:
+            raise KeyboardInterrupt
+
+    text = 'import time\nwhile True: time.sleep(0.1)'
+    test_eq(run_text('import torch').ended, 'came to its end')
+    test_eq(len(serving()), 1)
+    test_fail(lambda: run_text(text, told=leave), exc=KeyboardInterrupt)
+    test_eq(len(serving()), 1)
 
 # %% ../nbs/proofs/script.ipynb #d7b7da41
 _FLAGGED = """
