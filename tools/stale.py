@@ -1,8 +1,8 @@
 """Which stored outputs are older than the code they show: each page keeps, by cell, a fingerprint of what
 its outputs were made by.
 
-A fingerprint is of what code does: docstrings, comments, annotations and layout don't count, and every
-Python gives the same one. The help of a command is made of comments, so that of a command counts them."""
+A fingerprint is of what code does: docstrings, comments, annotations, layout and imports don't count, and
+every Python gives the same one. The help of a command is made of comments, so that of a command counts them."""
 
 import ast, hashlib, re
 from functools import lru_cache
@@ -21,6 +21,7 @@ def essence(code) -> str:
         except SyntaxError:  # a cell with a magic
             return code
     if isinstance(code, list):
+        code = [o for o in code if not isinstance(o, (ast.Import, ast.ImportFrom))]
         return f"[{','.join(essence(o) if isinstance(o, (ast.AST, list)) else repr(o) for o in code)}]"
     parts = {k: v for k, v in ast.iter_fields(code) if k not in LAYOUT and v not in (None, [])}
     if isinstance(code, DOCUMENTED) and ast.get_docstring(code) is not None:

@@ -637,7 +637,7 @@ def test_an_output_is_stale_when_what_it_shows_has_changed(project):
     )
 
 
-def test_layout_docstrings_comments_and_annotations_leave_a_fingerprint_as_it_is(tmp_path):
+def test_layout_docstrings_comments_annotations_and_imports_leave_a_fingerprint_as_it_is(tmp_path):
     (tmp_path / "memtrain").mkdir()
 
     def fingerprint(code, cell):
@@ -648,6 +648,7 @@ def test_layout_docstrings_comments_and_annotations_leave_a_fingerprint_as_it_is
     plain = fingerprint("def twice(n): return 2*n", "twice(3)")
     same = 'def twice(\n    n: int,  # any\n) -> int:\n    "Two of `n`"\n    return 2 * n'
     assert fingerprint(same, "twice( 3 )  # six") == plain
+    assert fingerprint("import math\ndef twice(n):\n    import re\n    return 2*n", "twice(3)") == plain
     assert fingerprint("def twice(n): return 2*n", "twice(4)") != plain
     assert fingerprint("def twice(n): return n*3", "twice(3)") != plain
 
