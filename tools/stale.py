@@ -2,7 +2,8 @@
 its outputs were made by.
 
 A fingerprint is of what code does: docstrings, comments, annotations, layout and imports don't count, and
-every Python gives the same one. The help of a command is made of comments, so that of a command counts them."""
+every Python gives the same one. The help of a command is made of comments, so that of a command counts
+them."""
 
 import ast, hashlib, re
 from functools import lru_cache
