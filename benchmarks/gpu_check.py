@@ -46,7 +46,7 @@ from memtrain.core import (
 )
 from memtrain.cuda import attention_backend
 from memtrain.devices import find_device
-from memtrain.measure import Block, Trace
+from memtrain.memory_trace import Block, Trace
 from memtrain.script import simulate_script
 
 STEPS = 4  # of a case: the allocator's state repeats after two or three

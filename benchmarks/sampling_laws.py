@@ -24,7 +24,7 @@ import numpy as np
 import torch
 
 from laws import OWN, OWN_HEADS, TIES, config_of
-from memtrain.cuda import WORKSPACE
+from memtrain.memory_trace import WORKSPACE
 from memtrain.families import NoLaw
 from memtrain.model import GPT, GPTConfig
 from memtrain.record_laws import config_folder, open_any

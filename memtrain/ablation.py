@@ -21,7 +21,7 @@ from matplotlib.figure import Figure
 
 from .core import CATEGORIES, MIB, MemtrainError, align_rows, load_result, markdown_table
 from .estimate import Estimate
-from .measure import CATEGORY_COLORS
+from .memory_trace import CATEGORY_COLORS
 from .model import GPTConfig
 from .plan import predict
 from .settings import TrainConfig

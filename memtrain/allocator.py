@@ -12,9 +12,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from .core import MIB, format_size
-from .cuda import CUDNN_WORKSPACE, EMPTY_CACHE, WORKSPACE
 from .devices import Device, find_device
-from .measure import Block, Trace
+from .memory_trace import CUDNN_WORKSPACE, EMPTY_CACHE, WORKSPACE, Block, Trace
 
 # %% ../nbs/memory/06_allocator.ipynb #eeba5090
 # of the small and the large pool: the smallest segment, and with expandable segments the size of its pages

@@ -22,7 +22,7 @@ from .devices import workspace_on
 from .optimizers import find_optimizer
 
 if TYPE_CHECKING:
-    from memtrain.measure import Trace
+    from memtrain.memory_trace import Trace
 
 # %% ../nbs/memory/04_estimate.ipynb #fe17b2bf
 @dataclass(frozen=True)

@@ -800,7 +800,7 @@ class _Simulate(Command):
         how: dict,  # arguments of `simulate_script`
     ) -> int:  # exit status: 0 if a card holds it, 3 if none does, 1 for an error of the script
         "Simulate, and print what came of it"
-        from memtrain.measure import export_memory_viz
+        from memtrain.memory_trace import export_memory_viz
         from memtrain.script import find_advice, simulate_script
         from memtrain.step_report import write_step_report
 

@@ -23,7 +23,8 @@ from torch.utils._pytree import tree_map_only
 from .core import MemtrainError, option
 from .families import NoLaw
 from .folders import read_json, write_json
-from .measure import Trace, mark
+from .measure import mark
+from .memory_trace import Trace
 from .optimizers import find_optimizer
 from .simulate import Tracer, kernels_of, simulate
 from .stage import count_work

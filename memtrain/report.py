@@ -21,7 +21,7 @@ from matplotlib.figure import Figure
 from .core import CATEGORIES, MemtrainError, describe_machine, format_count, format_size, progress
 from .families import read_model
 from .folders import atomic_write, read_json
-from .measure import CATEGORY_COLORS, Trace
+from .memory_trace import CATEGORY_COLORS, Trace
 from .model import GPT, GPTConfig
 from .runs import read_metrics
 from .simulate import simulate

@@ -17,7 +17,7 @@ import torch
 
 from .allocator import Reserved, reserve
 from .core import CATEGORIES, MemtrainError, check_whole
-from .cuda import WORKSPACE
+from .memory_trace import WORKSPACE
 from .devices import Device, find_device
 from .model import eval_mode
 from .settings import TrainConfig

@@ -46,27 +46,16 @@ from .core import MemtrainError, check_whole, format_size, local_part
 from memtrain.cuda import (
     CUBLAS,
     CUDA_TEMPORARIES,
-    CUDNN_WORKSPACE,
-    EMPTY_CACHE,
     LT_WORKSPACE,
     ON_HOST,
     STAND_IN,
-    WORKSPACE,
     card_temporaries,
     cuda_rules,
     on_cuda,
 )
 from .devices import DEVICES, Device, find_device
-from memtrain.measure import (
-    LOSS_OPS,
-    MARK,
-    Trace,
-    TraceBuilder,
-    follow,
-    measure_step,
-    profile_memory,
-    state_tensors,
-)
+from .measure import LOSS_OPS, MARK, follow, measure_step, profile_memory, state_tensors
+from .memory_trace import CUDNN_WORKSPACE, EMPTY_CACHE, WORKSPACE, Trace, TraceBuilder
 
 # %% ../nbs/memory/05_simulate.ipynb #36433004
 def _rows(q):

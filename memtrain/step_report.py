@@ -21,8 +21,9 @@ import numpy as np
 
 from .core import CATEGORIES, format_size
 from .folders import atomic_write
-from .measure import CATEGORY_COLORS
-from .script import ScriptRun, own_frame
+from .memory_trace import CATEGORY_COLORS
+from .memory_trace import own_frame
+from .script import ScriptRun
 
 # %% ../nbs/reference/86_step_report.ipynb #8e1f0a36
 _MOST = 60_000  # blocks drawn one by one: about 10 bytes each in the file, and 30 ms a picture in a browser

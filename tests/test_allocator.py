@@ -7,7 +7,7 @@ from memtrain.allocator import *
 from memtrain.allocator import reserve
 from memtrain.core import GIB, MIB
 from memtrain.devices import Device
-from memtrain.measure import TraceBuilder
+from memtrain.memory_trace import TraceBuilder
 
 
 def test_solution_one_byte_more_and_the_larger_tensor_first():
@@ -31,10 +31,11 @@ import numpy as np, torch
 from fastcore.test import test_eq, test_fail
 from hypothesis import given, settings, strategies as st
 from memtrain.core import GIB, MIB, format_size, load_result
-from memtrain.cuda import CUDNN_WORKSPACE, EMPTY_CACHE
+from memtrain.memory_trace import CUDNN_WORKSPACE, EMPTY_CACHE
 from memtrain.devices import DEVICES, Device, find_device
 from memtrain.estimate import simulate
-from memtrain.measure import TraceBuilder, measure_step
+from memtrain.measure import measure_step
+from memtrain.memory_trace import TraceBuilder
 
 # %% ../nbs/proofs/allocator.ipynb #04c20fe6
 _PLAIN = Device('plain', 2**40)

@@ -1941,6 +1941,7 @@ def test_small_commands_import_no_torch_and_stay_small():
         'plan --model meta-llama/Llama-3.2-1B-Instruct --gpu all',
         'explain error.txt',
         'explain steps.pickle',
+        'simulate --gpu a100,h100 --advise --snapshot held.pickle step.py',
     ]
     code = (
         'import re, sys; from memtrain.cli import main\n'
@@ -1969,6 +1970,7 @@ def test_small_commands_import_no_torch_and_stay_small():
         write_traces(Path(d) / 't.pkl', 100, tokens=64, width=512)  # 79 MB
         (Path(d) / 'error.txt').write_text(OLD_ERROR)
         (Path(d) / 'steps.pickle').write_bytes(pickle.dumps({'segments': [], 'device_traces': [[]]}))
+        (Path(d) / 'step.py').write_text('import torch\nheld = torch.ones(9, device="cuda")')
         run_all(*helps)
         held = {line: run_all(line) for line in lines}
     assert max(held.values()) < 64, held

@@ -81,7 +81,7 @@ from torch._dynamo.trace_rules import get_torch_obj_rule_map
 from torch.utils.data import DataLoader
 from memtrain.allocator import reserve
 from memtrain.core import load_result
-from memtrain.cuda import CUDNN_WORKSPACE, WORKSPACE
+from memtrain.memory_trace import CUDNN_WORKSPACE, WORKSPACE
 from memtrain.devices import find_device
 from memtrain.estimate import Step, estimate, simulate
 from memtrain.core import CATEGORIES

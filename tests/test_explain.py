@@ -522,7 +522,8 @@ def test_what_is_not_regular_is_not_called_growth():
 def test_a_measured_step_has_the_peak_that_was_measured():
     import torch
 
-    from memtrain.measure import export_memory_viz, track_memory
+    from memtrain.measure import track_memory
+    from memtrain.memory_trace import export_memory_viz
 
     model = torch.nn.Sequential(torch.nn.Linear(64, 256), torch.nn.Linear(256, 64))
     optimizer, x = torch.optim.AdamW(model.parameters()), torch.randn(32, 64)

@@ -4,11 +4,10 @@
 from memtrain.measure import *
 
 # %% ../nbs/memory/02_measure.ipynb #d77e7e1f
-import io, os, pickle, subprocess, sys, tempfile, time
+import io, os, subprocess, sys, tempfile, time
 from pathlib import Path
 import numpy as np, psutil, torch
 from fastcore.test import test_eq
-from matplotlib.figure import Figure
 from memtrain.core import CATEGORIES, MIB, MemtrainError, format_size
 from memtrain.model import GPT, GPTConfig
 
@@ -83,16 +82,14 @@ def test_solution_ones_are_noticed_and_torch_is_large():
     assert peak_of('torch') > 3 * peak_of('numpy')
 
 # %% ../nbs/proofs/measure.ipynb #eb4a9754
-import copy, gc, io, logging, os, pickle, random, re, subprocess, sys, tempfile, threading, time, warnings
-from dataclasses import replace
-from pathlib import Path
+import copy, gc, logging, os, random, subprocess, sys, threading, time, warnings
 import numpy as np, psutil, torch, torch._dynamo
-from fastcore.test import test_close, test_eq, test_fail
+from fastcore.test import test_eq, test_fail
 from matplotlib.figure import Figure
-from memtrain.core import CATEGORIES, MIB, MemtrainError, format_size, nbytes
+from memtrain.core import CATEGORIES, MemtrainError, nbytes
+from memtrain.memory_trace import Trace
 from memtrain.model import GPT, GPTConfig
 from torch import nn
-from torch.cuda import _memory_viz
 
 # Each measurement collects garbage first: what is imported by now, and by the first optimizer, isn't looked
 # through each time.
@@ -162,77 +159,6 @@ def test_measure_command_tells_how_it_ended():
         'a child of it lives on'
     )
     test_eq(measure_command([sys.executable, '-c', 'print(input())']).returncode, 1)  # nothing to read
-
-# %% ../nbs/proofs/measure.ipynb #829abf45
-def _tiny_trace():
-    b = TraceBuilder()
-    b.phase('build')
-    b.alloc('w', 400, 'empty', 'weights')
-    b.phase('forward')
-    b.alloc('tmp', 600, 'mul')
-    b.alloc('h', 1000, 'mm')
-    b.free('tmp')
-    b.phase('backward')
-    b.alloc('g', 400, 'mm', 'gradients')
-    b.free('h')
-    b.free('never seen')
-    return b.finish(notes=('a note',))
-
-
-def test_a_trace_adds_up():
-    t = _tiny_trace()
-    test_eq(
-        (t.peak, t.peak_event, t.peak_op, t.events, t.device, t.notes), (2000, 2, 'mm', 6, 'cpu', ('a note',))
-    )
-    test_eq(
-        t.by_category,
-        {**dict.fromkeys(CATEGORIES, 0), 'weights': 400, 'activations': 1000, 'temporaries': 600},
-    )
-    test_eq(t.by_phase, {'build': 400, 'forward': 2000, 'backward': 1800})
-    test_eq(t.spans, [('build', 0, 1), ('forward', 1, 4), ('backward', 4, 6)])
-    test_eq(t.timeline.sum(1).tolist(), [400, 1000, 2000, 1400, 1800, 800])
-    test_eq([b.size for b in t.alive()], [1000, 600, 400])
-    test_eq(
-        [(b.op, b.phase, b.start, b.end) for b in t.alive(5)],
-        [('empty', 'build', 0, None), ('mm', 'backward', 4, None)],
-    )
-
-# %% ../nbs/proofs/measure.ipynb #4df190a6
-def test_builder_keeps_keys_phases_and_names_apart():
-    b = TraceBuilder()
-    b.phase('build')
-    b.phase('forward')  # a phase without events leaves nothing
-    for _ in range(2):  # an address is used again
-        b.alloc(7, 10, 'a')
-        b.name(7, 'activations')
-        b.name(7, 'gradients')
-        b.name(7, 'logits and loss')
-        b.free(7)
-    b.name(7, 'weights')
-    b.name('who', 'weights')
-    b.alloc(7, 10, 'kept')
-    b.phase('forward')
-    b.phase('backward')
-    b.phase('optimizer')
-    b.phase('backward')
-    t = b.finish()
-    test_eq([x.category for x in t.blocks], ['gradients', 'gradients', 'activations'])
-    test_eq(t.phases, [(0, 'forward'), (5, 'backward')])
-    again = TraceBuilder()  # a place taken twice, the first end unseen
-    again.phase('forward')
-    again.alloc(7, 10, 'a')
-    again.alloc(7, 30, 'b')
-    test_eq([(x.size, x.start, x.end) for x in again.finish().blocks], [(10, 0, 1), (30, 2, None)])
-    empty = TraceBuilder().finish()
-    test_eq((empty.peak, empty.by_phase, empty.peak_op, empty.alive()), (0, {}, '', []))
-
-# %% ../nbs/proofs/measure.ipynb #93647d21
-def test_plots_stand_also_for_nothing():
-    for t in (_tiny_trace(), TraceBuilder().finish()):
-        assert t.plot().axes
-    ax = _tiny_trace().plot().axes[0]
-    test_eq(ax.get_title(loc='left'), 'peak 1.95 KiB: mm')
-    test_eq([t.get_text() for t in ax.texts], ['build', 'forward', 'backward'])
 
 # %% ../nbs/proofs/measure.ipynb #a4483271
 def _step(seed=0, vocab=64, batch=(4, 16), **kw):
@@ -584,41 +510,6 @@ def test_blocks_know_their_module_in_both_passes():
     test_eq(t.peak_module, next(b.module for b in t.blocks if b.start == t.peak_event))
     assert not torch.nn.modules.module._global_forward_hooks
 
-# %% ../nbs/proofs/measure.ipynb #f788b32e
-def test_a_peak_of_one_event_is_seen_in_the_plot():
-    b = TraceBuilder('forward')
-    b.alloc('w', 1000, 'empty', 'weights')
-    for i in range(3000):
-        b.alloc(i, 4000 if i == 1700 else 10, 'mm', module=f'blocks.{i // 1000}.mlp')
-        b.free(i)
-    t = b.finish()
-    ax = t.plot().axes[0]
-    top = max(c.get_paths()[0].vertices[:, 1].max() for c in ax.collections)
-    test_close(top, 5000 / MIB)
-    highest = max((c.get_paths()[0].vertices for c in ax.collections), key=lambda v: v[:, 1].max())
-    at = highest[highest[:, 1] > 4500 / MIB, 0]
-    assert (
-        at.min() <= t.peak_event <= at.max() and at.max() - at.min() >= t.events / 250
-    )  # as wide as a column
-    test_eq(ax.get_title(loc='left'), 'peak 4.88 KiB: mm in blocks.1.mlp')
-    test_eq([x.get_text() for x in ax.texts], ['forward', 'blocks.0', 'blocks.1', 'blocks.2'])
-
-# %% ../nbs/proofs/measure.ipynb #8759ae40
-def test_memory_viz_reads_what_we_write():
-    t = _tiny_trace()
-    with tempfile.TemporaryDirectory() as d:
-        export_memory_viz(t, Path(d) / 'x.pickle')
-        snapshot = pickle.loads((Path(d) / 'x.pickle').read_bytes())
-    assert 'html' in _memory_viz.trace_plot(snapshot)
-    said = _memory_viz.trace(snapshot)  # replays the events, and complains of a free of what isn't there
-    test_eq((said.count(' = MEM['), said.count('# free completed')), (4, 2))
-    sizes = [e['size'] * (1 if e['action'] == 'alloc' else -1) for e in snapshot['device_traces'][0]]
-    test_eq(np.cumsum(sizes).tolist(), t.timeline.sum(1).tolist())
-    test_eq(
-        [snapshot['categories'][e['category']] for e in snapshot['device_traces'][0][:3]],
-        ['weights', 'temporaries', 'activations'],
-    )
-
 # %% ../nbs/proofs/measure.ipynb #133e9d02
 def test_monitor_gives_each_step_its_own_peak():
     code = """
@@ -691,15 +582,3 @@ def test_measuring_leaves_the_process_as_it_was():
         step(model, sgd)
     after = state()
     assert before == after, [a for a, b in zip(before, after) if a != b]
-
-# %% ../nbs/proofs/measure.ipynb #0a9373bf
-def test_a_trace_prints_in_three_lines():
-    blocks = [Block(2**20, i, None, 'aten.empty', 'build', 'weights') for i in range(9)]
-    trace = Trace(blocks, 9, [(0, 'build')])
-    test_eq(len(repr(trace).splitlines()), 3)
-    assert repr(trace).startswith('Trace: peak 9.00 MiB on cpu'), repr(trace)
-    shown = replace(trace, notes=('a < b',))._repr_html_()
-    assert '<p>Trace: peak 9.00 MiB' in shown and '<p>a &lt; b</p>' in shown, shown
-    # a row for each category that holds something, and bars of 200 pixels together
-    bars = [int(width) for width in re.findall(r'width: (\d+)px', shown)]
-    assert len(bars) == sum(n > 0 for n in trace.by_category.values()) and abs(sum(bars) - 200) <= 3, shown

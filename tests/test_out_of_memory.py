@@ -7,7 +7,8 @@ from pathlib import Path
 import torch
 
 from memtrain.explain import explain
-from memtrain.measure import export_memory_viz, track_memory
+from memtrain.measure import track_memory
+from memtrain.memory_trace import export_memory_viz
 
 
 def test_solution_a_card_is_full_and_numbers_do_not_grow():

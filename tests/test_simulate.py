@@ -32,7 +32,7 @@ import torch, torch._dynamo, torch.nn.functional as F
 from torch import nn
 from fastcore.test import test_eq, test_fail
 from memtrain.core import CATEGORIES, MemtrainError
-from memtrain.cuda import EMPTY_CACHE
+from memtrain.memory_trace import EMPTY_CACHE
 from memtrain.measure import measure_step, rss
 from memtrain.model import GPTConfig
 from memtrain.optim import BF16AdamW

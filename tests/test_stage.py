@@ -4,7 +4,7 @@
 from memtrain.stage import *
 
 # %% ../nbs/proofs/stage.ipynb #6e9c39ac
-import os, tempfile
+import tempfile
 from pathlib import Path
 
 import torch
@@ -49,14 +49,6 @@ def test_unknown_numbers_say_when_they_decide():
         test_eq(isinstance(sum([x, x]), Unknown), True)
     finally:
         Unknown.told = before
-
-# %% ../nbs/proofs/stage.ipynb #0127b36b
-def test_what_is_installed_is_not_the_users():
-    import contextlib, numpy
-
-    assert is_installed(numpy.__file__) and is_installed(contextlib.__file__) and is_installed('<frozen os>')
-    assert is_installed('/home/me/libraries/x-1.0.dist-info/entry_points.txt')
-    assert not is_installed('/home/me/train.py')
 
 # %% ../nbs/proofs/stage.ipynb #720388f9
 def test_operations_are_counted_where_torch_refuses():

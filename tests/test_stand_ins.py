@@ -12,7 +12,7 @@ from pathlib import Path
 from fastcore.test import test_eq
 
 from memtrain.families import list_models
-from memtrain.script import simulate_script
+from memtrain.script import Shapes, simulate_script
 
 # %% ../nbs/proofs/stand_ins.ipynb #158d5446
 def test_rows_have_the_columns_of_their_kind_and_the_length_that_was_asked_for():

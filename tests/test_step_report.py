@@ -16,7 +16,7 @@ from memtrain.allocator import reserve
 from memtrain.cli import main
 from memtrain.core import CATEGORIES, MIB
 from memtrain.devices import find_device
-from memtrain.measure import Block, Trace
+from memtrain.memory_trace import Block, Trace
 from memtrain.script import ScriptRun
 from memtrain.step_report import _find_phases, _find_views, _pack
 

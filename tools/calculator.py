@@ -54,7 +54,7 @@ def gathered(root: Path) -> dict:
     from memtrain.devices import DEVICES, find_device
     from memtrain.families import KINDS, LIKE, list_models
     from memtrain.core import CATEGORIES
-    from memtrain.measure import CATEGORY_COLORS
+    from memtrain.memory_trace import CATEGORY_COLORS
     from memtrain.model import NAMED_MODELS
     from memtrain.optimizers import SLICE_ON_GPU
     from memtrain.plan import MARGIN

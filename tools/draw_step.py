@@ -12,7 +12,7 @@ import numpy as np
 from memtrain.core import GIB, format_size
 from memtrain.estimate import simulate
 from memtrain.core import CATEGORIES
-from memtrain.measure import CATEGORY_COLORS, Trace
+from memtrain.memory_trace import CATEGORY_COLORS, Trace
 from memtrain.model import count_params, named_config
 from memtrain.train import TrainConfig, gpt_step
 
