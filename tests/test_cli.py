@@ -641,7 +641,7 @@ def test_the_line_that_answers_running_out_of_memory_leads_to_a_run_that_fits():
         make_texts(d / 'in', 100)
         run_here('prepare', '--input_files', 'in', '--out_dir', 'data', '--tokenization', 'bytes', cwd=d)
         line = (
-            'train --dataset_dir data --out_dir run --target_params 500k --seq_len 64 --batch_size 512 '
+            'train --dataset_dir data --out_dir run --target_params 500k --seq_len 64 --batch_size 192 '
             '--max_iters 2 --eval_batches 1 --device cpu'
         )
         ran = run_forks(1, limited, [line, 280 << 20], d)
@@ -656,7 +656,7 @@ def test_the_line_that_answers_running_out_of_memory_leads_to_a_run_that_fits():
                 found['max_iters'],
                 found['eval_batches'],
             ),
-            (512, 2, 1),
+            (192, 2, 1),
         )
 
 # %% ../nbs/proofs/cli.ipynb #b8a409b8
