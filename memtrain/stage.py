@@ -1169,12 +1169,14 @@ def _fork(request):
     "The process that runs the script of `request`, a file of JSON as `memtrain.script` writes it"
     # elsewhere than on Linux a process that has loaded the system's frameworks must not fork: it is the one
     # script's own, and its exit status is that of the script
-    if sys.platform == 'linux' and (pid := os.fork()):
+    pid = os.fork() if sys.platform == 'linux' else 0
+    # what it starts can be killed with it; said by both, since one of them is the first
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.setpgid(pid, pid)
+    if pid:
         return pid
     try:
-        if sys.platform == 'linux':
-            os.setsid()  # so that what it starts can be killed with it
-            # and it ends with the server, however that ends (prctl's PR_SET_PDEATHSIG)
+        if sys.platform == 'linux':  # it ends with the server, however that ends (prctl's PR_SET_PDEATHSIG)
             ctypes.CDLL(None).prctl(1, signal.SIGKILL)
         with open(request, encoding='utf-8') as f:
             asked = json.load(f)

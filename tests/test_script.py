@@ -772,6 +772,13 @@ def test_a_script_that_nobody_waits_for_is_ended():
     test_eq(len(serving()), 1)
     test_fail(lambda: run_text(text, told=leave), exc=KeyboardInterrupt)
     test_eq(len(serving()), 1)
+    # and at once, though the server still imports: a new one, since the environment is another
+    begun, leave = time.perf_counter(), mock.Mock(side_effect=KeyboardInterrupt)
+    with mock.patch.dict(os.environ, WIDTH='1'):
+        test_fail(lambda: run_text(text, told=leave), exc=KeyboardInterrupt)
+        seconds = time.perf_counter() - begun
+        test_eq(serving(), [])
+        assert seconds < run_text('import torch').took, 'it waited for what is imported'
 
 # %% ../nbs/proofs/script.ipynb #d7b7da41
 _FLAGGED = """
