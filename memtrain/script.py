@@ -344,7 +344,8 @@ class _Server:
         self.folder = tempfile.TemporaryDirectory(prefix='memtrain_')
         self.log = Path(self.folder.name, 'output')
         self.socket, theirs = socket.socketpair()
-        line = f'from memtrain.stage import serve_scripts; serve_scripts({theirs.fileno()})'
+        asked = f'{theirs.fileno()}, {self.folder.name!r}'
+        line = f'from memtrain.stage import serve_scripts; serve_scripts({asked})'
         with theirs, self.log.open('wb') as out:
             self.process = subprocess.Popen(
                 [sys.executable, '-c', line],

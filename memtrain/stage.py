@@ -1139,6 +1139,7 @@ _OF_CUDA = 'flash_attn flash_attn_interface xformers apex transformer_engine ker
 # %% ../nbs/reference/82_stage.ipynb #9f53eddb
 def serve_scripts(
     asker: int,  # descriptor of a socket on which `memtrain.script` sends those of others, one for a script
+    folder: str | Path,  # that goes when it ends: who asked may have been killed
 ) -> None:
     """Perform scripts, each in a fork that is told its request on its own socket, where its exit status is
     the answer; a script whose socket is shut is killed. It ends when no more can come and none runs"""
@@ -1163,6 +1164,7 @@ def serve_scripts(
                 del running[channel]
                 with channel, contextlib.suppress(OSError):  # nobody may be there to hear it
                     channel.sendall(b'%d' % os.waitstatus_to_exitcode(ended[1]))
+    shutil.rmtree(folder, ignore_errors=True)
 
 
 def _fork(request):

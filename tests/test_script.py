@@ -780,6 +780,25 @@ def test_a_script_that_nobody_waits_for_is_ended():
         test_eq(serving(), [])
         assert seconds < run_text('import torch').took, 'it waited for what is imported'
 
+# %% ../nbs/proofs/script.ipynb #4c67f907
+def test_one_that_is_killed_leaves_no_server():
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder, 'train.py').write_text('import torch')
+        line = 'import time; from memtrain.script import simulate_script as s; print(s("train.py").ended)'
+        asker = subprocess.Popen(
+            [sys.executable, '-uc', f'{line}; time.sleep(99)'],
+            cwd=folder,
+            env=os.environ | dict(TMPDIR=folder),
+            stdout=subprocess.PIPE,
+        )
+        test_eq(asker.stdout.readline(), b'came to its end\n')
+        (server,) = psutil.Process(asker.pid).children()
+        asker.kill()
+        asker.communicate()
+        psutil.wait_procs([server], timeout=60)
+        assert not server.is_running() or server.status() == psutil.STATUS_ZOMBIE
+        test_eq(os.listdir(folder), ['train.py'])
+
 # %% ../nbs/proofs/script.ipynb #d7b7da41
 _FLAGGED = """
 import argparse, functools, torch
