@@ -10,7 +10,8 @@ __all__ = ['ScriptRun', 'Shapes', 'find_cards', 'simulate_script', 'Advice', 'fi
 # asked for each, when, for what. All that is said of cards comes from that one trace, replayed in each
 # card's allocator, so a table of thirty cards costs one run of the script. What takes time is the script: its
 # imports, and three optimizer steps of 0.4 ms an operation.
-import atexit, contextlib, json, os, re, signal, socket, subprocess, sys, tempfile, threading, time
+import atexit, contextlib, json, os, re, shutil, signal, site, socket, subprocess, sys, tempfile
+import threading, time
 from collections import Counter, defaultdict
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -340,12 +341,11 @@ class _Server:
     "A process that has imported torch and performs scripts in forks of itself: `stage.serve_scripts`"
 
     def __init__(self):
-        self.environment, self.asker = _environment(), os.getpid()
-        self.folder = tempfile.TemporaryDirectory(prefix='memtrain_')
-        self.log = Path(self.folder.name, 'output')
+        self.read, self.asker, self.performing = _what_is_read(), os.getpid(), set()
+        self.folder = tempfile.mkdtemp(prefix='memtrain_')
+        self.log = Path(self.folder, 'output')
         self.socket, theirs = socket.socketpair()
-        asked = f'{theirs.fileno()}, {self.folder.name!r}'
-        line = f'from memtrain.stage import serve_scripts; serve_scripts({asked})'
+        line = f'from memtrain.stage import serve_scripts; serve_scripts({theirs.fileno()}, {self.folder!r})'
         with theirs, self.log.open('wb') as out:
             self.process = subprocess.Popen(
                 [sys.executable, '-c', line],
@@ -355,42 +355,59 @@ class _Server:
                 start_new_session=True,
                 pass_fds=[theirs.fileno()],
                 # torch makes this folder when it is imported, before anything is diverted
-                env=os.environ | dict(TORCHINDUCTOR_CACHE_DIR=os.path.join(self.folder.name, 'inductor')),
+                env=os.environ | dict(TORCHINDUCTOR_CACHE_DIR=os.path.join(self.folder, 'inductor')),
             )
         atexit.register(self.end)
 
     def serves(self):
         "Whether a script performed by it would be as in a process of its own"
-        return (
-            self.environment == _environment() and self.asker == os.getpid() and self.process.poll() is None
-        )
+        return self.read == _what_is_read() and self.asker == os.getpid() and self.process.poll() is None
 
-    def end(self):
-        "Have it end, once no script runs"
+    def leave(self):
+        "It ends once no script runs, and takes its folder with it"
         if self.asker == os.getpid():
             self.socket.shutdown(socket.SHUT_WR)  # a fork of ours may have the socket too
-            self.process.wait()
-            self.folder.cleanup()
-            atexit.unregister(self.end)
 
-    def perform(self, request, waiting):
-        "Have the script of `request`, a file, performed; its exit status. `waiting` is called every 50 ms"
+    def end(self):
+        "When this process ends: a thread that still waits for a script doesn't keep it"
+        if self.asker == os.getpid():
+            self.leave()
+            if self.performing:
+                self.kill()
+            self.process.wait()
+            self.socket.close()
+            shutil.rmtree(self.folder, ignore_errors=True)
+
+    def kill(self):
+        "End it, and with it the scripts that it performs"
+        os.killpg(self.process.pid, signal.SIGKILL)
+        self.process.wait()
+
+    def send(self, request):
+        "Have the script of `request`, a file, performed; the socket on which its exit status will come"
         ours, theirs = socket.socketpair()
-        with ours:
-            ours.settimeout(0.05)
-            with theirs, contextlib.suppress(OSError):  # if the server has gone, nothing will be heard
-                socket.send_fds(self.socket, [b'.'], [theirs.fileno()])
-                ours.sendall(f'{request}\n'.encode())
-            try:
-                while (status := _hear(ours)) is None:
-                    waiting()
-            except BaseException:
-                ours.shutdown(socket.SHUT_WR)  # which ends the script
-                ours.settimeout(1)
-                if _hear(ours) is None:  # it imports, or is the script's own process
-                    os.killpg(self.process.pid, signal.SIGKILL)
-                    self.process.wait()
-                raise
+        ours.settimeout(0.05)
+        with theirs, contextlib.suppress(OSError):  # if the server has gone, nothing will be heard
+            socket.send_fds(self.socket, [b'.'], [theirs.fileno()])
+            ours.sendall(os.fsencode(request) + b'\n')
+        self.performing.add(ours)
+        return ours
+
+    def wait(self, ours, waiting):
+        "The exit status of the script that was sent; `waiting` is called every 50 ms until it is there"
+        try:
+            while (status := _hear(ours)) is None:
+                waiting()
+        except BaseException:
+            ours.shutdown(socket.SHUT_WR)  # which ends the script
+            ours.settimeout(1)
+            # it imports, or is the script's own process; if others wait too, it ends ours when it can
+            if _hear(ours) is None and self.performing == {ours}:
+                self.kill()
+            raise
+        finally:
+            self.performing.discard(ours)
+            ours.close()
         return int(status) if status else self.process.wait()
 
 
@@ -404,31 +421,36 @@ def _hear(channel):
         return b''
 
 
-def _environment():
-    "What modules may read when a server imports them, which it does once; not pytest's name of its test"
-    return {name: value for name, value in os.environ.items() if name != 'PYTEST_CURRENT_TEST'}
+def _what_is_read():
+    "What a server reads once, when it imports: the environment, and which packages are installed"
+    folders = [f for f in (*site.getsitepackages(), site.getusersitepackages()) if os.path.isdir(f)]
+    # pytest names its test there
+    environment = {name: value for name, value in os.environ.items() if name != 'PYTEST_CURRENT_TEST'}
+    return environment, [os.stat(f).st_mtime_ns for f in folders]
 
 
-_starting, _servers = threading.Lock(), []
+_sending, _servers = threading.Lock(), []
 
 
-def _find_server():
-    "The one that serves; it ends with this process, or when the environment has become another"
-    with _starting:
+def _send(request):
+    "Send `request` to the server that serves, or to a new one; both"
+    with _sending:  # or another thread might have the server leave in between
         if not (_servers and _servers[-1].serves()):
-            while _servers:
-                _servers.pop().end()
-            _servers.append(_Server())
-        return _servers[-1]
+            if _servers:
+                _servers[-1].leave()
+            _servers[:] = [*(s for s in _servers if s.process.poll() is None), _Server()]
+        return _servers[-1], _servers[-1].send(request)
 
 # %% ../nbs/reference/81_script.ipynb #c1770d70
 def _ask(request, folder, told):
     "What the process that runs the script answers; it is ended with us"
     asked, log = folder / 'request.json', folder / 'output'
     asked.write_text(json.dumps(request | dict(log=str(log), folder=os.getcwd())), encoding='utf-8')
-    server, started = _find_server(), time.perf_counter()
-    status = server.perform(asked, lambda: told(time.perf_counter() - started))
-    said = (log if log.exists() else server.log).read_text(errors='replace').strip().splitlines()
+    started = time.perf_counter()
+    server, channel = _send(asked)
+    status = server.wait(channel, lambda: told(time.perf_counter() - started))
+    said = ''.join(f.read_text(errors='replace') for f in (log, server.log) if f.exists())
+    said = said.strip().splitlines()
     answer = Path(request['answer'])
     if not answer.exists():
         last = said[-1] if said else 'without a word'

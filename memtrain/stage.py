@@ -24,6 +24,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
@@ -1143,20 +1144,21 @@ def serve_scripts(
 ) -> None:
     """Perform scripts, each in a fork that is told its request on its own socket, where its exit status is
     the answer; a script whose socket is shut is killed. It ends when no more can come and none runs"""
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # who asks may ignore what becomes of children
     importlib.import_module('torch._dynamo')  # as fake tensors would, in each fork
     # no gc.freeze(): when garbage is collected depends on how much there is that isn't
-    asking, running = socket.socket(fileno=asker), {}
+    asking, running, parent = socket.socket(fileno=asker), {}, os.getppid()
     listening = [asking]
-    while listening or running:
-        for ready in select.select([*listening, *running], [], [], 0.02 if running else None)[0]:
+    # a process that who asked has forked keeps the sockets open, though nobody asks any more
+    while (listening or running) and os.getppid() == parent:
+        for ready in select.select([*listening, *running], [], [], 0.02 if running else 2)[0]:
             if ready is not asking:
                 os.killpg(running[ready], signal.SIGKILL)
                 continue
             said, sockets, *_ = socket.recv_fds(asking, 1, 1)
             if said:
                 channel = socket.socket(fileno=sockets[0])
-                request = channel.makefile(encoding='utf-8').readline().rstrip('\n')
-                running[channel] = _fork(request)
+                running[channel] = _fork(channel.makefile('rb').readline().rstrip(b'\n'))
             else:
                 listening = []
         for channel, pid in [*running.items()]:
@@ -1164,7 +1166,10 @@ def serve_scripts(
                 del running[channel]
                 with channel, contextlib.suppress(OSError):  # nobody may be there to hear it
                     channel.sendall(b'%d' % os.waitstatus_to_exitcode(ended[1]))
+    for pid in running.values():
+        os.killpg(pid, signal.SIGKILL)
     shutil.rmtree(folder, ignore_errors=True)
+    _EXIT(0)  # torch takes a second to go
 
 
 def _fork(request):
@@ -1180,6 +1185,8 @@ def _fork(request):
     try:
         if sys.platform == 'linux':  # it ends with the server, however that ends (prctl's PR_SET_PDEATHSIG)
             ctypes.CDLL(None).prctl(1, signal.SIGKILL)
+        torch.default_generator.seed()  # as in a process of its own
+        np.random.seed()
         with open(request, encoding='utf-8') as f:
             asked = json.load(f)
         log = os.open(asked['log'], os.O_WRONLY | os.O_CREAT)

@@ -732,8 +732,12 @@ for step in range(9):
 
 def serving():
     "The processes that perform scripts for this one: the server, and its forks"
-    ours = psutil.Process().children(recursive=True)
-    return [p for p in ours if any('serve_scripts' in word for word in p.cmdline())]
+    found = []
+    for p in psutil.Process().children(recursive=True):
+        with contextlib.suppress(psutil.Error):  # it may end meanwhile
+            if p.status() != psutil.STATUS_ZOMBIE and any('serve_scripts' in word for word in p.cmdline()):
+                found.append(p)
+    return found
 
 
 def test_each_script_begins_anew_though_torch_is_imported_once():
@@ -755,10 +759,15 @@ def test_each_script_begins_anew_though_torch_is_imported_once():
         wider = run_text(_TELLS, 4)
         test_eq(wider.error, None)
         assert wider.trace.peak > run.trace.peak
+        # chance is another each time
+        draw = 'import numpy, torch\nraise ValueError(torch.randn(1).item(), numpy.random.rand())'
+        drawn = [run_text(draw).error['message'] for _ in range(2)]
+        assert all(a != b for a, b in zip(*(line.split() for line in drawn))), drawn
         # one that is killed is followed by another
         for process in serving():
-            process.kill()
-            process.wait()
+            with contextlib.suppress(psutil.Error):
+                process.kill()
+                process.wait()
         test_eq(run_text(_TELLS, 4).trace.peak, wider.trace.peak)
 
 # %% ../nbs/proofs/script.ipynb #4774857c
@@ -779,6 +788,28 @@ def test_a_script_that_nobody_waits_for_is_ended():
         seconds = time.perf_counter() - begun
         test_eq(serving(), [])
         assert seconds < run_text('import torch').took, 'it waited for what is imported'
+
+# %% ../nbs/proofs/script.ipynb #e26bce9d
+def test_nobody_ends_the_scripts_of_others():
+    with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(1) as pool:
+        path = Path(folder, 'train.py')
+        path.write_text('import time\ntime.sleep(3)')
+        # by giving up on another, while the server imports and afterwards
+        for environment in (dict(WIDTH='2'), dict(WIDTH='2')):
+            with mock.patch.dict(os.environ, environment):
+                other = pool.submit(simulate_script, path)
+                while not other.running():
+                    time.sleep(0.01)
+                leave = mock.Mock(side_effect=KeyboardInterrupt)
+                test_fail(lambda: simulate_script(path, told=leave), exc=KeyboardInterrupt)
+                test_eq(other.result().ended, 'came to its end')
+        # by an environment or packages that are others now; and nobody waits for them
+        other = pool.submit(simulate_script, path)
+        while len(serving()) < 2:
+            time.sleep(0.01)
+        with mock.patch('site.getsitepackages', lambda: [folder]):
+            test_eq(run_text('import torch').ended, 'came to its end')
+        test_eq(other.result().ended, 'came to its end')
 
 # %% ../nbs/proofs/script.ipynb #4c67f907
 def test_one_that_is_killed_leaves_no_server():
