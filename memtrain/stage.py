@@ -1144,10 +1144,11 @@ def serve_scripts(
 ) -> None:
     """Perform scripts, each in a fork that is told its request on its own socket, where its exit status is
     the answer; a script whose socket is shut is killed. It ends when no more can come and none runs"""
+    parent = os.getppid()
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # who asks may ignore what becomes of children
     importlib.import_module('torch._dynamo')  # as fake tensors would, in each fork
     # no gc.freeze(): when garbage is collected depends on how much there is that isn't
-    asking, running, parent = socket.socket(fileno=asker), {}, os.getppid()
+    asking, running = socket.socket(fileno=asker), {}
     listening = [asking]
     # a process that who asked has forked keeps the sockets open, though nobody asks any more
     while (listening or running) and os.getppid() == parent:
