@@ -21,8 +21,7 @@ import numpy as np
 
 from .core import CATEGORIES, format_size
 from .folders import atomic_write
-from .memory_trace import CATEGORY_COLORS
-from .memory_trace import own_frame
+from .memory_trace import CATEGORY_COLORS, own_frame
 from .script import ScriptRun
 
 # %% ../nbs/reference/86_step_report.ipynb #8e1f0a36

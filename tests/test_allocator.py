@@ -31,11 +31,10 @@ import numpy as np, torch
 from fastcore.test import test_eq, test_fail
 from hypothesis import given, settings, strategies as st
 from memtrain.core import GIB, MIB, format_size, load_result
-from memtrain.memory_trace import CUDNN_WORKSPACE, EMPTY_CACHE
 from memtrain.devices import DEVICES, Device, find_device
 from memtrain.estimate import simulate
 from memtrain.measure import measure_step
-from memtrain.memory_trace import TraceBuilder
+from memtrain.memory_trace import CUDNN_WORKSPACE, EMPTY_CACHE, TraceBuilder
 
 # %% ../nbs/proofs/allocator.ipynb #04c20fe6
 _PLAIN = Device('plain', 2**40)
