@@ -10,7 +10,7 @@ model (`model_type` of its config.json); steps that several cards share have non
     python benchmarks/films.py [llama qwen3 …]
 """
 
-import argparse, contextlib, gc, json, re, sys, warnings
+import argparse, contextlib, json, re, sys, warnings
 from collections import Counter
 from itertools import product, takewhile
 from pathlib import Path
@@ -142,7 +142,6 @@ def main():
     warnings.filterwarnings('ignore', module='transformers|peft')
     import transformers.models.auto, peft  # noqa: F401
 
-    gc.freeze()  # every simulation collects what is garbage
     DEST.mkdir(exist_ok=True)
     for kind in args.kinds:
         tensors, parts, films, without = {}, {}, {}, []

@@ -11,7 +11,7 @@ trained; `memtrain.families` reads it, and needs no transformers.
     python benchmarks/laws.py [llama qwen3 …] [--tied 0] [--adapters lora] [--shared fsdp]
 """
 
-import argparse, contextlib, gc, itertools, json, random, sys
+import argparse, contextlib, itertools, json, random, sys
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
@@ -541,8 +541,6 @@ def main():
     args = parser.parse_args()
     sys.modules.setdefault('torchvision', None)  # nothing here looks at pictures
     import transformers.models.auto, peft  # noqa: F401
-
-    gc.freeze()  # every simulation collects what is garbage
 
     def only(given, every):
         return every if given is None else (given,)

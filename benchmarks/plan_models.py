@@ -4,7 +4,7 @@
 python benchmarks/plan_models.py          # writes results/plan_models.json; needs transformers and peft
 """
 
-import argparse, contextlib, gc, random, resource, subprocess, sys, time
+import argparse, contextlib, random, resource, subprocess, sys, time
 from dataclasses import replace
 
 import bitsandbytes  # noqa: F401, not while a GPU is played
@@ -194,8 +194,6 @@ def main():
         plans = recorded['plans']
     sys.modules.setdefault('torchvision', None)
     import transformers.models.auto, peft  # noqa: F401
-
-    gc.freeze()
 
     def keep(name, step, kind):  # a long run that is stopped leaves what it has found
         if not has_law(read_model(name, step.seq_len), step):

@@ -12,7 +12,7 @@ Qwen 2.
     python benchmarks/sampling_laws.py [llama qwen3 …]
 """
 
-import argparse, gc, json, random, sys
+import argparse, json, random, sys
 from collections import Counter
 from dataclasses import replace
 from fractions import Fraction
@@ -254,7 +254,6 @@ def main():
     parser.add_argument('kinds', nargs='*', default=RECORDED)
     args = parser.parse_args()
     sys.modules.setdefault('torchvision', None)  # nothing here looks at pictures
-    gc.freeze()  # every simulation collects what is garbage
     found = json.loads(DEST.read_text()) if DEST.exists() else {}
     for kind in args.kinds:
         laws = {}

@@ -6,7 +6,7 @@
 __all__ = ['CachedLaws', 'read_any_model']
 
 # %% ../nbs/reference/10_laws.ipynb #56320a31
-import contextlib, copy, gc, json
+import copy, json
 from collections.abc import Callable
 from importlib import metadata
 from pathlib import Path
@@ -68,19 +68,6 @@ def _check_kept(kept, file):
         raise MemtrainError(f'{file}: damaged, its checksum or its letters are others', 'remove it')
 
 
-@contextlib.contextmanager
-def _without_garbage():
-    """While the block runs nobody looks for garbage among the objects that exist now. Each simulation looks
-    through all there are first, and once transformers is imported that is two fifths of its time"""
-    frozen = gc.get_freeze_count()  # by somebody else
-    gc.freeze()
-    try:
-        yield
-    finally:
-        if not frozen:
-            gc.unfreeze()
-
-
 class CachedLaws:
     """The laws of one model: each is found by simulation when it is first asked for, and kept in a file of
     the user's cache"""
@@ -115,7 +102,7 @@ class CachedLaws:
     def _run(self, function, *args):
         from memtrain.record_laws import explain_model_code
 
-        with explain_model_code(self.source, self.seq_len), _without_garbage():
+        with explain_model_code(self.source, self.seq_len):
             return function(*args)
 
     def _keep(self):

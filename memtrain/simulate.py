@@ -32,6 +32,7 @@ from torch._subclasses.fake_tensor import (
     FakeTensorDeviceMismatchError,
     FakeTensorMode,
     UnsupportedOperatorException,
+    _DispatchCacheKey,
 )
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 from torch.utils._python_dispatch import (
@@ -303,7 +304,11 @@ def _by_engine():
 # mask that tells 128 experts which of some 65,000 tokens chose them among their 8; of floats; and of ones,
 # as a mask of floats begins
 _KNOWN, _KNOWN_FLOATS, _KNOWN_ONES = 512 << 20, 4096, 16 << 20
-_ROUTING = 'aten::topk', 'aten::argmax', 'aten::sort', 'aten::multinomial'  # what finds indices
+# operations whose results are assumed where nobody knows them: what finds indices; what asks whether numbers
+# are finite, and they are
+_ROUTING = 'aten::topk', 'aten::argmax', 'aten::sort', 'aten::multinomial'
+_NOT_FINITE, _EQUALITY = ('aten::isnan', 'aten::isinf'), ('aten::eq', 'aten::ne')
+_ASSUMED = {*_ROUTING, *_NOT_FINITE, *_EQUALITY}
 _NO_DATA = DataDependentOutputException, DynamicOutputShapeException  # of operations that ask for values
 
 
@@ -455,7 +460,7 @@ class Values:
             ]
             for t in _fakes(written):
                 self.kept.pop(_key(t), None)
-        elif not known:
+        elif not known and op in _ASSUMED:
             with _really():
                 self.assume(func, args, kwargs, results)
         return out
@@ -547,10 +552,9 @@ class Values:
             named = {a.name: v for a, v in zip(func._schema.arguments, args)} | kwargs
             self.keep(out, self.route(x, out, named.get('dim', -1)))
             self.routed = [f'{op} finds the indices of routing={self.routing!r}']
-        # numbers are finite
-        elif op in ('aten::isnan', 'aten::isinf'):
+        elif op in _NOT_FINITE:
             self.fill(out, False)
-        elif op in ('aten::eq', 'aten::ne'):
+        elif op in _EQUALITY:
             itself, infinite = args[1] is x, isinstance(args[1], float) and math.isinf(args[1])
             if itself or infinite:
                 self.fill(out, itself == (op == 'aten::eq'))
@@ -662,6 +666,10 @@ class Tracer(TorchDispatchMode):
 
     values_of = Values  # the policy about values; who simulates otherwise than `simulate` has another
     imports = RealImports  # and about what is imported meanwhile
+
+    @classmethod
+    def _should_skip_dynamo(cls):
+        return False  # nothing is compiled here, and torch's guard would cost a tenth of a simulation
 
     def __init__(
         self,
@@ -945,6 +953,10 @@ class Tracer(TorchDispatchMode):
                 self.alloc((name, backward), size, name, 'temporaries')
 
 # %% ../nbs/memory/05_simulate.ipynb #d7a9c2c7
+# kinds of an operation's arguments that are equal where they mean the same
+_PLAIN = int, float, complex, str, torch.dtype, torch.device, torch.layout, torch.memory_format
+
+
 class _Fake(FakeTensorMode):
     "The mode of fake tensors; `copy.deepcopy` of one stays in it"
 
@@ -952,6 +964,32 @@ class _Fake(FakeTensorMode):
 
     def __deepcopy__(self, memo):
         return self
+
+    def _cache_key(self, state, func, args, kwargs):
+        "By what torch finds the result of an operation that it has met before"
+        # torch's own key has the same facts, and took a third of a simulation's time
+        modes = torch.get_default_dtype(), torch._C._get_default_device(), torch.is_inference_mode_enabled()
+        facts = [func, *modes, *kwargs]
+        known = self._add_facts(facts, (*args, *kwargs.values()))
+        return _DispatchCacheKey(tuple(facts)) if known else super()._cache_key(state, func, args, kwargs)
+
+    def _add_facts(self, facts, values):
+        "Put into `facts` all that a result can depend on; False where `values` have what only torch knows"
+        facts.append(len(values))
+        for v in values:
+            if isinstance(v, FakeTensor):
+                if v.fake_mode is not self or v.constant is not None or v.layout != torch.strided:
+                    return False
+                facts += v.dtype, v.shape, v.stride(), v.storage_offset(), v.untyped_storage().nbytes()
+                facts += v.fake_device, v.requires_grad, v.is_inference(), v.is_conj(), v.is_neg()
+            elif isinstance(v, (list, tuple)):
+                if not self._add_facts(facts, v):
+                    return False
+            elif v is None or isinstance(v, _PLAIN):
+                facts += type(v), v  # 1, 1.0 and True are one key, and three results
+            else:
+                return False
+        return True
 
 
 @functools.cache
@@ -1239,7 +1277,9 @@ def simulate(
 
 def _simulate(model_fn, optimizer_fn, step_fn, kernels, steps, routing, kind):
     "The trace; an exception carries that up to it as `trace`"
-    gc.collect()
+    # so that Python looks for cycles at the same places each time; a look through all of a process's objects
+    # would take longer than a small simulation, and none of them counts
+    gc.collect(1)
     with contextlib.ExitStack() as stack:
         tracer = stack.enter_context(simulated(kernels, routing, kind))
         fake, script = tracer.fake, tracer.script

@@ -1,6 +1,6 @@
 "What pytest has to know about tests that come from notebooks."
 
-import gc, inspect, os
+import inspect, os
 
 os.environ.setdefault("MPLBACKEND", "Agg")  # before matplotlib is imported: no test opens a window
 # before torch is imported: threads that wait leave the cores to the processes that tests start
@@ -16,12 +16,6 @@ def pytest_pycollect_makeitem(collector, name, obj):
     module = getattr(collector, "module", None)
     home = getattr(inspect.unwrap(obj), "__module__", None)
     return [] if module is not None and home != module.__name__ else None
-
-
-def pytest_collection_finish():
-    "Each measurement collects garbage first: what has been imported by now isn't looked through each time."
-    gc.collect()
-    gc.freeze()
 
 
 def pytest_collection_modifyitems(items):

@@ -46,19 +46,12 @@ def test_solution_the_optimizer_in_backward_needs_few_windows():
     assert saved(32) < 0.03 <= saved(8)
 
 # %% ../nbs/proofs/ablation.ipynb #11eb9330
-import gc
 import torch._dynamo
 from fastcore.test import test_eq, test_fail
 from memtrain.core import MIB, MemtrainError
 from memtrain.estimate import simulate
 from memtrain.model import GPTConfig
 from memtrain.train import TrainConfig, gpt_step
-
-# Each measurement collects garbage first: what is imported by now, and by the first optimizer, isn't looked
-# through each time.
-gc.unfreeze()
-gc.collect()
-gc.freeze()
 
 # %% ../nbs/proofs/ablation.ipynb #3750de1c
 def test_what_the_closed_form_does_not_know_is_simulated():

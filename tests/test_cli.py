@@ -23,7 +23,7 @@ def test_a_closed_pipe_is_no_error_to_read_about():
 
 
 # %% ../nbs/proofs/cli.ipynb #809eb8ac
-import contextlib, gc, gzip, io, json, os, pickle, random, re, shlex, shutil, signal, subprocess, sys
+import contextlib, gzip, io, json, os, pickle, random, re, shlex, shutil, signal, subprocess, sys
 import sysconfig, tempfile, time
 from contextlib import nullcontext, redirect_stderr, redirect_stdout
 from importlib import import_module
@@ -53,12 +53,6 @@ from memtrain.text import TextOptions
 
 sys.path.insert(0, str(Path(memtrain.__path__[0]).parent / 'tools'))
 from warm import COMMAND, run_forks
-
-# Each measurement collects garbage first: what is imported by now, and by the first optimizer, isn't looked
-# through each time.
-gc.unfreeze()
-gc.collect()
-gc.freeze()
 
 # %% ../nbs/proofs/cli.ipynb #e41c741f
 def run_memtrain(*args, cwd=None, **kwargs):

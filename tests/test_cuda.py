@@ -73,7 +73,7 @@ def test_solution_what_dropout_and_attention_keep():
     assert scores in kept_by(by_hand, 'cuda') and scores not in kept_by(fused, 'cuda')
 
 # %% ../nbs/proofs/cuda.ipynb #75f378ca
-import contextlib, gc, io, itertools
+import contextlib, io, itertools
 import torch, torch._dynamo
 import torch.nn as nn, torch.nn.functional as F, torch.utils.checkpoint
 from fastcore.test import test_eq
@@ -87,12 +87,6 @@ from memtrain.estimate import Step, estimate, simulate
 from memtrain.core import CATEGORIES
 from memtrain.model import GPT, GPTConfig
 from memtrain.train import TrainConfig, gpt_step
-
-# Each measurement collects garbage first: what is imported by now, and by the first optimizer, isn't looked
-# through each time.
-gc.unfreeze()
-gc.collect()
-gc.freeze()
 
 
 def blocks_of(fn, *shapes, dtype=torch.float32, half=False):

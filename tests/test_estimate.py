@@ -20,7 +20,7 @@ def test_solution_below_900_ids_the_peak_leaves_the_loss():
 
 
 # %% ../nbs/proofs/estimate.ipynb #8835d8a4
-import functools, gc, logging, random, subprocess, sys, tracemalloc
+import functools, logging, random, subprocess, sys, tracemalloc
 from dataclasses import replace
 import torch, torch._dynamo
 from torch import nn
@@ -41,12 +41,6 @@ from memtrain.estimate import (
     _attention_back,
     _check_step,
 )
-
-# Each measurement collects garbage first: what is imported by now, and by the first optimizer, isn't looked
-# through each time.
-gc.unfreeze()
-gc.collect()
-gc.freeze()
 
 # it misses kernels that are not used here
 logging.getLogger("bitsandbytes.backends.cpu.ops").setLevel(logging.ERROR)

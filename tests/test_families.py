@@ -86,7 +86,7 @@ def test_solution_the_longest_window():
     assert 30_000 < tokens < 131_072 and need(tokens) <= usable_memory('16gb') < need(tokens + 1)
 
 # %% ../nbs/proofs/families.ipynb #ecf5e1ee
-import gc, json, math, tempfile
+import json, math, tempfile
 import torch._dynamo
 from dataclasses import replace
 from pathlib import Path
@@ -98,12 +98,6 @@ from memtrain.estimate import simulate
 from memtrain.model import GPT, GPTConfig
 from memtrain.ranks import Ranks
 from memtrain.train import TrainConfig, apply_step, model_step
-
-# Each measurement collects garbage first: what is imported by now, and by the first optimizer, isn't looked
-# through each time.
-gc.unfreeze()
-gc.collect()
-gc.freeze()
 
 # %% ../nbs/proofs/families.ipynb #52b1f820
 def test_a_model_is_read_from_a_name_a_file_or_a_folder():

@@ -82,7 +82,7 @@ def test_solution_ones_are_noticed_and_torch_is_large():
     assert peak_of('torch') > 3 * peak_of('numpy')
 
 # %% ../nbs/proofs/measure.ipynb #eb4a9754
-import copy, gc, logging, os, random, subprocess, sys, threading, time, warnings
+import copy, logging, os, random, subprocess, sys, threading, time, warnings
 import numpy as np, psutil, torch, torch._dynamo
 from fastcore.test import test_eq, test_fail
 from matplotlib.figure import Figure
@@ -90,12 +90,6 @@ from memtrain.core import CATEGORIES, MemtrainError, nbytes
 from memtrain.memory_trace import Trace
 from memtrain.model import GPT, GPTConfig
 from torch import nn
-
-# Each measurement collects garbage first: what is imported by now, and by the first optimizer, isn't looked
-# through each time.
-gc.unfreeze()
-gc.collect()
-gc.freeze()
 
 # %% ../nbs/proofs/measure.ipynb #f662368b
 def test_rss_sees_what_is_touched_and_children():

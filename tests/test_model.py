@@ -260,7 +260,7 @@ def test_solution_experts_and_what_a_token_uses():
     assert reached == 4 * (8 * 128 + 2 * 2 * 128 * 256) == 528_384
 
 # %% ../nbs/proofs/model.ipynb #a35f41a7
-import gc, math, tempfile
+import math, tempfile
 from collections import Counter
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -273,12 +273,6 @@ from memtrain.core import MemtrainError, nbytes
 from memtrain.folders import write_json
 from memtrain.estimate import Step, estimate, parameter_sizes, simulate
 from memtrain.measure import measure_peak, measure_step
-
-# Each measurement collects garbage first: what is imported by now, and by the first optimizer, isn't looked
-# through each time.
-gc.unfreeze()
-gc.collect()
-gc.freeze()
 
 # %% ../nbs/proofs/model.ipynb #253f26b0
 def test_the_edges_of_a_field_are_allowed():

@@ -54,12 +54,6 @@ from memtrain.measure import measure_peak, measure_step, state_tensors
 from memtrain.model import GPT, GPTConfig
 from memtrain.optim import _SLICE, _generator, _import_8bit, _noise, _update_slice
 
-# Each measurement collects garbage first: what is imported by now, and by the first optimizer, isn't looked
-# through each time.
-gc.unfreeze()
-gc.collect()
-gc.freeze()
-
 # %% ../nbs/proofs/optim.ipynb #c81355c7
 _SIZES = [(1,), (4095,), (4096,), (5000,), (70, 100), (_SLICE + 1,), (2 * _SLICE + 300,), (3, 16, 512)]
 

@@ -21,7 +21,7 @@ def test_states_are_those_of_a_real_step():
 
 
 # %% ../nbs/proofs/optimizers.ipynb #00d5a119
-import gc, subprocess, sys
+import subprocess, sys
 import torch, torch._dynamo
 from fastcore.test import test_eq, test_fail
 from memtrain.core import MemtrainError
@@ -30,12 +30,6 @@ from memtrain.measure import measure_step
 from memtrain.model import GPT, GPTConfig
 from memtrain.plan import predict
 from memtrain.train import TrainConfig, gpt_step, make_optimizer
-
-# Each measurement collects garbage first: what is imported by now, and by the first optimizer, isn't looked
-# through each time.
-gc.unfreeze()
-gc.collect()
-gc.freeze()
 
 # %% ../nbs/proofs/optimizers.ipynb #2d2a54fb
 def _update_of(record, sizes):

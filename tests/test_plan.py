@@ -85,7 +85,7 @@ def test_solution_the_cards_that_hold_a_model_together():
     assert fits == [4, 8]
 
 # %% ../nbs/proofs/plan.ipynb #95bee6c2
-import contextlib, gc, io, json, re, shlex, subprocess, sys, tempfile
+import contextlib, io, json, re, shlex, subprocess, sys, tempfile
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -110,12 +110,6 @@ from memtrain.train import TrainConfig, apply_step, gpt_step, model_step
 
 sys.path.insert(0, str(Path(memtrain.__path__[0]).parent / 'tools'))
 from warm import COMMAND, run_forks
-
-# Each measurement collects garbage first: what is imported by now, and by the first optimizer, isn't looked
-# through each time.
-gc.unfreeze()
-gc.collect()
-gc.freeze()
 
 # %% ../nbs/proofs/plan.ipynb #f53e26d8
 def test_all_steps_keep_the_global_batch_and_differ():

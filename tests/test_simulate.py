@@ -26,10 +26,11 @@ def test_solution_a_linear_layer_by_sgd_and_adamw():
 
 
 # %% ../nbs/proofs/simulate.ipynb #c0589975
-import copy, functools, gc, sys, threading
+import copy, functools, sys, threading
 from dataclasses import replace
 import torch, torch._dynamo, torch.nn.functional as F
 from torch import nn
+from torch._subclasses.fake_tensor import FakeTensorMode
 from fastcore.test import test_eq, test_fail
 from memtrain.core import CATEGORIES, MemtrainError
 from memtrain.memory_trace import EMPTY_CACHE
@@ -37,12 +38,6 @@ from memtrain.measure import measure_step, rss
 from memtrain.model import GPTConfig
 from memtrain.optim import BF16AdamW
 from memtrain.train import TrainConfig, gpt_step
-
-# Each measurement collects garbage first: what is imported by now, and by the first optimizer, isn't looked
-# through each time.
-gc.unfreeze()
-gc.collect()
-gc.freeze()
 
 _TIED = GPTConfig(2048, 64, 2, 4, 64)
 
@@ -762,6 +757,62 @@ def test_simulate_finds_the_device_inside_functions_of_torch():
         assert 0 <= trace.peak - kept - sums < 4096, trace.peak - kept - sums
     biggest = simulate(bag(mode='max'), lambda params: [], step, 'h100', steps=1)
     test_eq({b.size for b in biggest.blocks if b.op == 'aten::_embedding_bag_backward'}, {rows * width * 4})
+
+# %% ../nbs/proofs/simulate.ipynb #022fbe78
+def test_results_that_are_found_again_are_those_that_torch_would_work_out_anew():
+    config = replace(_TIED, n_layer=2)
+    steps = [
+        (*gpt_step(config, TrainConfig(batch_size=2, use_mixed_precision=True)), 'rtx3090'),
+        (*gpt_step(config, TrainConfig(batch_size=2, activation_checkpointing=True)), 'cpu'),
+    ]
+    for step in steps:
+        hits, traces = FakeTensorMode.cache_hits, []
+        for check in (False, True):
+            with torch._dynamo.config.patch(fake_tensor_cache_crosscheck_enabled=check):
+                traces.append(simulate(*step[:3], device=step[3]))
+        assert FakeTensorMode.cache_hits > hits + 100
+        test_eq(*([(b.size, b.op, b.phase, b.category) for b in t.blocks] for t in traces))
+
+    # what a result depends on: kinds of numbers, layouts, gradients, names of arguments
+    def numbers():
+        x = torch.ones(2, 3, dtype=torch.int64)
+        made = [x + 1, x + 1.0, x.bool() + True, x.bool() + 1, torch.full((2,), 1), torch.full((2,), 1.0)]
+        return made + [x.half().sin(), x.bfloat16().sin()]
+
+    def layouts():
+        x = torch.ones(4, 4)
+        views = [x, x.t(), x[1:, 1:], x[:, :2], x[:2]]
+        return [v.clone() for v in views] + [v[:1] for v in views] + [x.sum(0), x.sum(dim=0, keepdim=True)]
+
+    def gradients():
+        x = torch.ones(3)
+        return [x * 2, x.requires_grad_() * 2, x.detach() * 2]
+
+    def defaults():
+        made = [torch.ones(3), torch.arange(3) / 2]
+        with torch.inference_mode():
+            made.append(torch.ones(3))
+        torch.set_default_dtype(torch.float64)
+        made += [torch.ones(3), torch.arange(3) / 2]
+        torch.set_default_dtype(torch.float32)
+        return made
+
+    def told(tensors):
+        places = [(t.dtype, t.shape, t.stride(), t.storage_offset()) for t in tensors]
+        return places, [(t.requires_grad, t.is_inference()) for t in tensors]
+
+    for make in (numbers, layouts, gradients, defaults):
+        for _ in range(2):  # the second time all of it is found again
+            found = []
+            simulate(lambda: nn.Linear(1, 1), lambda params: [], lambda *_: found.append(told(make())))
+            test_eq(found, [told(make())] * 2)
+
+    def places(*_):
+        found.extend((torch.ones(7, device=d) * 2).device.type for d in ('cpu', 'cuda'))
+
+    found = []
+    simulate(lambda: nn.Linear(1, 1, device='cuda'), lambda params: [], places, 'rtx3090')
+    test_eq(found, ['cpu', 'cuda'] * 2)
 
 # %% ../nbs/proofs/simulate.ipynb #01a960df
 def test_simulate_lays_results_out_as_the_device_does():

@@ -145,7 +145,7 @@ def test_solution_a_forgetful_run_parts_in_its_first_step():
         assert begin(resume=True).step()['loss'] == losses[2] != begin(Forgetful, resume=True).step()['loss']
 
 # %% ../nbs/proofs/train.ipynb #c0ba1b47
-import contextlib, gc, json, math, os, random, shutil, signal, subprocess, sys, tempfile, threading
+import contextlib, json, math, os, random, shutil, signal, subprocess, sys, tempfile, threading
 from dataclasses import asdict, replace
 from pathlib import Path
 from unittest.mock import patch
@@ -170,12 +170,6 @@ from memtrain.train import _out_of_memory, _rows, _tell_all
 
 sys.path.insert(0, str(Path(memtrain.__path__[0]).parent / 'tools'))
 from warm import run_forks
-
-# Each measurement collects garbage first: what is imported by now, and by the first optimizer, isn't looked
-# through each time.
-gc.unfreeze()
-gc.collect()
-gc.freeze()
 
 # %% ../nbs/proofs/train.ipynb #d5d9389c
 def test_decay_is_for_matrices_only():

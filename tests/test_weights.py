@@ -39,7 +39,7 @@ def test_solution_three_layers_of_llama_are_thirty_tensors():
     assert len(to_hf(model)[1]) == 3 * 9 + 3
 
 # %% ../nbs/proofs/weights.ipynb #3a9e51d3
-import gc, json, os, shutil, subprocess, sys, tempfile
+import json, os, shutil, subprocess, sys, tempfile
 from dataclasses import asdict, replace
 from importlib.util import find_spec
 from pathlib import Path
@@ -59,12 +59,6 @@ from memtrain.tokenization import ByteTokenizer, CharTokenizer
 from memtrain.train import TrainConfig, Trainer, apply_settings, cosine_lr, evaluate, evaluate_tokens, losses
 from memtrain.train import model_step
 from memtrain.weights import quiet_transformers
-
-# Each measurement collects garbage first: what is imported by now, and by the first optimizer, isn't looked
-# through each time.
-gc.unfreeze()
-gc.collect()
-gc.freeze()
 
 # %% ../nbs/proofs/weights.ipynb #9d20e71a
 def _save_model(folder, config, tokenizer=None, move=0.05):

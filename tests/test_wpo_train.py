@@ -110,7 +110,7 @@ def test_solution_the_fiftieth_step_has_the_highest_rate():
     assert rates.index(max(rates)) == 49 and abs(rates[0] - 1e-3 / 25) < 1e-12
 
 # %% ../nbs/proofs/wpo_train.ipynb #9a4a71fb
-import copy, gc, gzip, json, math, os, random, signal, subprocess, sys, tempfile
+import copy, gzip, json, math, os, random, signal, subprocess, sys, tempfile
 from pathlib import Path
 from types import SimpleNamespace
 from unittest.mock import patch
@@ -126,12 +126,6 @@ from memtrain.wpo_train import _one_cycle
 
 sys.path.insert(0, str(Path(memtrain.__path__[0]).parent / 'tools'))
 from warm import run_forks
-
-# Each measurement collects garbage first: what is imported by now, and by the first optimizer, isn't looked
-# through each time.
-gc.unfreeze()
-gc.collect()
-gc.freeze()
 
 
 def write_digits(folder, n=60):
