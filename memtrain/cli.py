@@ -1159,8 +1159,16 @@ def main(
     argv: list[str] | None = None,  # what follows `memtrain`; the process's own arguments by default
 ) -> int:  # exit status: 0, 1 for an error, 2 for wrong usage, 130 for Ctrl-C
     "Run a command"
+    _open_streams()
     with _any_name(sys.stdout):
         return _run(sys.argv[1:] if argv is None else argv)
+
+
+def _open_streams():
+    "Lead standard streams that the caller has closed nowhere: other files would get their numbers"
+    for name, mode in (('stdin', 'r'), ('stdout', 'w'), ('stderr', 'w')):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, mode))
 
 
 @contextlib.contextmanager
@@ -1237,6 +1245,8 @@ def _run(argv):
     except BrokenPipeError:
         return _fail('', 1)
     except OSError as e:
+        if isinstance(e, FileNotFoundError) and not e.filename:  # of os.getcwd
+            return _fail('the folder that this was started in is gone: change to another one')
         return _fail(f'{e.filename or "disk"}: {e.strerror or e}')
 
 

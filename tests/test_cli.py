@@ -2823,3 +2823,29 @@ def test_a_step_of_any_language_model_is_estimated():
         assert status == 0 and 'trains with QLoRA' in first and 'tokens/s' in first.splitlines()[0], err
         with patch('memtrain.record_laws.record_law', side_effect=AssertionError):
             test_eq(said(line)[:2], (0, first))
+
+# %% ../nbs/proofs/cli.ipynb #58a30488
+def test_closed_streams_get_no_file_of_ours_and_a_folder_that_is_gone_is_told():
+    script = '''
+import torch
+model = torch.nn.Linear(9, 9).cuda()
+optimizer = torch.optim.SGD(model.parameters(), 0.1)
+for _ in range(2):
+    model(torch.ones(2, 9).cuda()).sum().backward()
+    optimizer.step()
+'''
+    command = f'exec {shlex.quote(sys.executable)} -m memtrain'
+    estimate = f'{command} estimate --target_params 10M'
+
+    def shell(line):
+        run = subprocess.run(line, shell=True, cwd=d, capture_output=True, text=True, timeout=300)
+        return run.returncode, run.stdout, run.stderr
+
+    with tempfile.TemporaryDirectory() as d:
+        Path(d, 's.py').write_text(script)
+        status, said, _ = shell(f'{command} simulate --gpu rtx3090 s.py <&- 2>&-')
+        assert status == 0 and 'fits' in said, said
+        test_eq(shell(f'{estimate} >&-'), (0, '', ''))
+        status, said, wrong = shell(f'mkdir gone && cd gone && rmdir ../gone && {estimate}')
+        test_eq((status, said, wrong.count('\n')), (1, '', 1))
+        assert wrong.startswith('memtrain: the folder that this was started in is gone'), wrong
