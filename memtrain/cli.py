@@ -456,13 +456,13 @@ class _Train(_RunFlags, Command):
         'lora lora_alpha load_in_4bit',
         'What it learns from': 'dataset_id use_streaming documents tokenization vocab_size max_broken stride '
         'shuffle_buffer_size max_examples num_workers cache_size epochs',
-        'What is done to text': '',  # what no other names
+        'What is done to text': 'text:TextOptions',
         'Less memory': 'gradient_accumulation_steps use_mixed_precision autocast_dtype weights optimizer '
         'use_8bit_optimizer paged_optimizer activation_checkpointing checkpoint_every checkpoint_keep '
         'loss_chunk_size optimizer_in_backward keep_gradients offload_activations',
         'The run': 'device change plot report tensorboard min_lr warmup_iters weight_decay beta1 beta2 '
         'grad_clip eval_interval eval_batches checkpoint_interval keep_checkpoints keep_best stop_loss seed '
-        'compile compile_whole',
+        'compile compile_whole settings:TrainConfig',
         'Several processes, under torchrun': 'parallel offload_to_cpu',
     }
     older = {'input_files': 'input_file'}

@@ -130,7 +130,9 @@ class Command:
     takes: ClassVar[dict[str, str]] = {}
     types: ClassVar[dict[str, Any]] = {}  # {name: its type for a shell}, where Python's is another
     older: ClassVar[dict[str, str]] = {}  # {another word for a flag: the flag}; help shows one of them
-    groups: ClassVar[dict[str, str]] = {}  # {title: flags}: help shows the first group, `--help all` the rest
+    # {title: flags, or what declares them for those that nothing names}: help shows the first group, `--help
+    # all` the others
+    groups: ClassVar[dict[str, str]] = {}
     script = False  # whether a script and its own arguments come behind the flags
     # flags that say what to work on: `--resume` without any of them goes on with what the folder records
     needs: ClassVar[tuple] = ()
@@ -395,7 +397,8 @@ def describe(
     lines = [f"usage: memtrain {self.name} {' '.join([*usage, '[flags]'])}", '', self.kind.__doc__]
     groups = {title: named.split() for title, named in self.kind.groups.items()} or {'Flags': [*flags]}
     named = {flag for group in groups.values() for flag in group}
-    groups = {title: group or [f for f in flags if f not in named] for title, group in groups.items()}
+    rest = {where: [flag for flag in some if flag not in named] for where, some in self.declared.items()}
+    groups = {title: [f for word in group for f in rest.get(word, [word])] for title, group in groups.items()}
     shown = groups if whole else dict([*groups.items()][:1])
     for title, group in shown.items():
         lines += ['', f'{title}:']

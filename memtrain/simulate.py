@@ -967,7 +967,7 @@ class _Fake(FakeTensorMode):
 
     def _cache_key(self, state, func, args, kwargs):
         "By what torch finds the result of an operation that it has met before"
-        # torch's own key has the same facts, and took a third of a simulation's time
+        # torch's own key has the same facts, and making it takes a fifth of a simulation's time
         modes = torch.get_default_dtype(), torch._C._get_default_device(), torch.is_inference_mode_enabled()
         facts = [func, *modes, *kwargs]
         known = self._add_facts(facts, (*args, *kwargs.values()))

@@ -2687,9 +2687,17 @@ def test_help_begins_with_the_ten_flags_that_matter_first():
     named = re.findall(r'^  --(?:no_)?(\w+)', whole, re.M)
     assert len(named) == len({*named}) > 70 and {*shown} < {*named}  # each once, in one group
     test_eq(re.findall(r'^([A-Z].*):$', whole, re.M)[0], 'First')
+    # a flag that no group names stands where what declares it does
+    fewer = COMMANDS['train'].groups | {'The run': 'device settings:TrainConfig'}
+    with patch.object(COMMANDS['train'], 'groups', fewer):
+        run = run_here('train', '--help', 'all').stdout.split('The run:')[1].split('Several processes')[0]
+    assert {'min_lr', 'grad_clip', 'seed'} < {*re.findall(r'^  --(\w+)', run, re.M)}, run
     for name in COMMANDS:
         told = run_here(name, '--help', 'all').stdout
         assert told.startswith(f'usage: memtrain {name} ') and 'None' not in told, told
+        listed = {flag.lower() for flag in re.findall(r'^  (?:--)?(?:no_)?(\w+)', told, re.M)}
+        flags = {flag.removeprefix('no_') for flag in CommandLine(name, COMMANDS[name]).given}
+        assert flags <= listed, flags - listed
     assert '  PATH\n' in run_here('verify', '--help').stdout
 
 # %% ../nbs/proofs/cli.ipynb #d15202cf
