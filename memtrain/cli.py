@@ -1245,9 +1245,18 @@ def _run(argv):
     except BrokenPipeError:
         return _fail('', 1)
     except OSError as e:
-        if isinstance(e, FileNotFoundError) and not e.filename:  # of os.getcwd
+        if _is_nowhere():
             return _fail('the folder that this was started in is gone: change to another one')
         return _fail(f'{e.filename or "disk"}: {e.strerror or e}')
+
+
+def _is_nowhere():
+    "Whether the folder that this process is in has been removed"
+    try:
+        os.getcwd()
+    except FileNotFoundError:
+        return True
+    return False
 
 
 def _tell_kept(command, line):
