@@ -1168,7 +1168,7 @@ def _open_streams():
     "Lead standard streams that the caller has closed nowhere: other files would get their numbers"
     for name, mode in (('stdin', 'r'), ('stdout', 'w'), ('stderr', 'w')):
         if getattr(sys, name) is None:
-            setattr(sys, name, open(os.devnull, mode))
+            setattr(sys, name, open(os.devnull, mode, errors='backslashreplace'))
 
 
 @contextlib.contextmanager
@@ -1245,7 +1245,7 @@ def _run(argv):
     except BrokenPipeError:
         return _fail('', 1)
     except OSError as e:
-        if _is_nowhere():
+        if isinstance(e, FileNotFoundError) and _is_nowhere():
             return _fail('the folder that this was started in is gone: change to another one')
         return _fail(f'{e.filename or "disk"}: {e.strerror or e}')
 

@@ -416,7 +416,7 @@ def measure_step(
     carries the trace up to it as `trace`"""
     check_whole(steps=steps)
     device, builder = check_device(device), TraceBuilder('build')
-    gc.collect(1)  # so that Python looks for cycles at the same places each time
+    gc.collect()
     try:
         with profile_memory(builder, device):
             model = model_fn()
@@ -438,7 +438,7 @@ def measure_peak(
 ) -> int:  # bytes
     "The most bytes of tensors that `fn` holds at one time, beyond what was there before"
     device, builder = check_device(device), TraceBuilder('build')
-    gc.collect(1 if device == 'cpu' else 2)  # a card's counter would take old garbage off what is held
+    gc.collect()
     if device != 'cpu':
         torch.cuda.reset_peak_memory_stats(device)
         before = torch.cuda.memory_allocated(device)
@@ -466,7 +466,7 @@ class track_memory:
         self._trace = None
 
     def __enter__(self):
-        gc.collect(1)
+        gc.collect()
         self._trace, self._builder, self._stack = None, TraceBuilder('forward'), contextlib.ExitStack()
         before = {}  # address to storage, of what nobody sees allocated
         for category, tensors in (

@@ -967,7 +967,7 @@ class _Fake(FakeTensorMode):
 
     def _cache_key(self, state, func, args, kwargs):
         "By what torch finds the result of an operation that it has met before"
-        # torch's own key has the same facts, and making it takes a fifth of a simulation's time
+        # torch's own key has the same facts and some of symbols, and making it takes a fifth of a simulation
         modes = torch.get_default_dtype(), torch._C._get_default_device(), torch.is_inference_mode_enabled()
         facts = [func, *modes, *kwargs]
         known = self._add_facts(facts, (*args, *kwargs.values()))
@@ -1275,12 +1275,23 @@ def simulate(
     return replace(measure_step(*fns, steps), notes=(f'measured in a real run, {reason}',))
 
 
+@contextlib.contextmanager
+def _young_cycles():
+    """While the block runs Python looks for cycles at the same places each time, among young objects alone:
+    all those of a process would take longer than a small simulation"""
+    before = gc.get_threshold()
+    gc.collect(1)  # which sets the counts of young objects to 0
+    gc.set_threshold(*before[:2], 1 << 30)
+    try:
+        yield
+    finally:
+        gc.set_threshold(*before)
+
+
 def _simulate(model_fn, optimizer_fn, step_fn, kernels, steps, routing, kind):
     "The trace; an exception carries that up to it as `trace`"
-    # so that Python looks for cycles at the same places each time; a look through all of a process's objects
-    # would take longer than a small simulation, and none of them counts
-    gc.collect(1)
     with contextlib.ExitStack() as stack:
+        stack.enter_context(_young_cycles())
         tracer = stack.enter_context(simulated(kernels, routing, kind))
         fake, script = tracer.fake, tracer.script
 

@@ -26,7 +26,7 @@ def test_solution_a_linear_layer_by_sgd_and_adamw():
 
 
 # %% ../nbs/proofs/simulate.ipynb #c0589975
-import copy, functools, sys, threading
+import copy, functools, gc, sys, threading
 from dataclasses import replace
 import torch, torch._dynamo, torch.nn.functional as F
 from torch import nn
@@ -813,6 +813,26 @@ def test_results_that_are_found_again_are_those_that_torch_would_work_out_anew()
     found = []
     simulate(lambda: nn.Linear(1, 1, device='cuda'), lambda params: [], places, 'rtx3090')
     test_eq(found, ['cpu', 'cuda'] * 2)
+
+
+def test_cycles_are_found_at_the_same_places_each_time():
+    def step_fn(model, optimizer):
+        class Box:
+            pass
+
+        box = Box()
+        box.itself, box.held = box, torch.empty(2**22)
+        rows = [[i] for i in range(12_000)]  # meanwhile the cycle grows old
+        del box
+        rows += [[i] for i in range(12_000)]
+        model(torch.ones(2, 9)).sum().backward()
+
+    before = gc.get_threshold()
+    steps = (lambda: nn.Linear(9, 9), lambda params: [], step_fn)
+    peaks = [simulate(*steps, steps=3).peak for _ in range(14)]
+    assert len({*peaks}) == 1 and peaks[0] > 3 * 2**24, peaks
+    test_fail(lambda: simulate(*steps[:2], lambda *_: 1 / 0), exc=ZeroDivisionError)
+    test_eq(gc.get_threshold(), before)
 
 # %% ../nbs/proofs/simulate.ipynb #01a960df
 def test_simulate_lays_results_out_as_the_device_does():
