@@ -827,12 +827,15 @@ def test_cycles_are_found_at_the_same_places_each_time():
         rows += [[i] for i in range(12_000)]
         model(torch.ones(2, 9)).sum().backward()
 
-    before = gc.get_threshold()
-    steps = (lambda: nn.Linear(9, 9), lambda params: [], step_fn)
-    peaks = [simulate(*steps, steps=3).peak for _ in range(14)]
-    assert len({*peaks}) == 1 and peaks[0] > 3 * 2**24, peaks
-    test_fail(lambda: simulate(*steps[:2], lambda *_: 1 / 0), exc=ZeroDivisionError)
-    test_eq(gc.get_threshold(), before)
+    before, steps = gc.get_threshold(), (lambda: nn.Linear(9, 9), lambda params: [], step_fn)
+    gc.set_threshold(700, 10, 10)  # Pythons begin with others
+    try:
+        peaks = [simulate(*steps, steps=3).peak for _ in range(14)]
+        assert len({*peaks}) == 1 and peaks[0] > 3 * 2**24, peaks
+        test_fail(lambda: simulate(*steps[:2], lambda *_: 1 / 0), exc=ZeroDivisionError)
+        test_eq(gc.get_threshold(), (700, 10, 10))
+    finally:
+        gc.set_threshold(*before)
 
 # %% ../nbs/proofs/simulate.ipynb #01a960df
 def test_simulate_lays_results_out_as_the_device_does():
