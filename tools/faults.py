@@ -5,7 +5,8 @@ A fault is an `error` of that one call, a disk that is `full` from there on, a `
 or a `power` cut, which takes with it what wasn't synced. After each: what was whole is whole, nothing
 foreign is left, and to run again ends in the bytes of a run that nothing disturbed."""
 
-import argparse, collections, errno, functools, importlib, io, json, os, shutil, signal, sys, threading, time
+import argparse, builtins, collections, errno, functools, importlib, io, json, os, pathlib, shutil, signal
+import sys, threading, time
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Callable
@@ -16,7 +17,8 @@ from forked import forked, run_command, scratch, told, warm_up
 HOWS = "error", "full", "kill", "power"
 GROWING = "open", "write", "mkdir", "fsync"  # what a full disk refuses
 WITH_TORCH = "collect-traces"
-BY_PATH = "unlink", "remove", "rmdir", "mkdir", "truncate", "rename", "replace", "link", "symlink"
+TO_ANOTHER = "rename", "replace", "link", "symlink"  # which change the second of their paths
+BY_PATH = "unlink", "remove", "rmdir", "mkdir", "truncate", *TO_ANOTHER
 BY_FD = (
     "write",
     "pwrite",
@@ -35,14 +37,10 @@ class Faults:
     manner of `how`"""
 
     def __init__(self, root: Path, how: str | None = None, at: int = -1):
-        self.root, self.how, self.at, self.calls, self.lock, self.synced = (
-            os.path.realpath(root) + os.sep,
-            how,
-            at,
-            [],
-            threading.RLock(),
-            {},
-        )
+        self.root, self.how, self.at = os.path.realpath(root) + os.sep, how, at
+        self.calls: list[tuple[str, str]] = []  # what was called, on which path below the root
+        self.lock = threading.RLock()
+        self.synced: dict[int, int] = {}  # inode of what was written to its size at its last sync
         self.due = False  # the other half of a write fails
 
     def point(self, name: str, path, size: int = 0) -> int:
@@ -62,14 +60,8 @@ class Faults:
                 return size
             if self.how in ("kill", "power"):
                 self.die()
-            raise OSError(
-                *(
-                    (errno.ENOSPC, "No space left on device")
-                    if name in GROWING
-                    else (errno.EIO, "Input/output error")
-                ),
-                path,
-            )
+            number = errno.ENOSPC if name in GROWING else errno.EIO
+            raise OSError(number, os.strerror(number), path)
 
     def die(self) -> None:
         "The end of this process; with the power, every file loses what was written behind its last sync"
@@ -83,110 +75,125 @@ class Faults:
         s = os.fstat(fd)
         self.synced.setdefault(s.st_ino, s.st_size)
 
+    def wrap_path(self, name: str) -> Callable:
+        "The function `name` of os, which takes a path, with its faults"
+
+        def call(path, *args, dir_fd=None, **kw):
+            if isinstance(path, int):
+                self.point(name, file_of(path))
+            elif name in TO_ANOTHER:
+                self.point(name, name_of(args[0], kw.get("dst_dir_fd")))
+            else:
+                self.point(name, name_of(path, dir_fd))
+            return real[name](path, *args, **kw, **({} if dir_fd is None else {"dir_fd": dir_fd}))
+
+        return call
+
+    def wrap_fd(self, name: str) -> Callable:
+        "The function `name` of os, which takes a descriptor, with its faults"
+
+        def call(fd, *args):
+            fd = fd if isinstance(fd, int) else fd.fileno()
+            if "write" in name or name in ("ftruncate", "sendfile"):
+                self.wrote(fd)
+            if name in ("write", "pwrite"):
+                return self.write(lambda part: real[name](fd, part, *args[1:]), name, fd, args[0])
+            self.point(name, file_of(fd))
+            done = real[name](fd, *args)
+            if "sync" in name:
+                self.synced.pop(os.fstat(fd).st_ino, None)
+            return done
+
+        return call
+
+    def write(self, work: Callable, name: str, fd: int, data) -> int:
+        "Do `work`, which writes to `fd`, with as much of `data` as a fault lets through"
+        data = memoryview(data).cast("B")
+        size = self.point(name, file_of(fd), len(data))
+        done = work(data[:size])
+        if size < len(data) and self.how in ("kill", "power"):
+            self.die()
+        return done
+
+    def open_fd(self, path, flags, *args, dir_fd=None, **kw) -> int:
+        "os.open, with its faults"
+        if flags & (os.O_CREAT | os.O_TRUNC):
+            self.point("open", name_of(path, dir_fd))
+        return real["open"](path, flags, *args, dir_fd=dir_fd, **kw)
+
+    def open_file(
+        self,
+        file,
+        mode="r",
+        buffering=-1,
+        encoding=None,
+        errors=None,
+        newline=None,
+        closefd=True,
+        opener=None,
+    ):
+        "io.open, with the faults of what is opened to be written"
+        if not set(mode) & set("wax+"):
+            return plain_open(file, mode, buffering, encoding, errors, newline, closefd, opener)
+        raw = FaultyFile(self, file, mode.replace("b", "").replace("t", ""), closefd, opener)
+        if buffering == 0:
+            return raw
+        buffered = io.BufferedRandom if "+" in mode else io.BufferedWriter
+        binary = buffered(raw, buffering if buffering > 1 else io.DEFAULT_BUFFER_SIZE)
+        if "b" in mode:
+            return binary
+        text = io.TextIOWrapper(binary, encoding, errors, newline, buffering == 1)
+        text.mode = mode
+        return text
+
     def install(self) -> None:
         "From now on every such call of this process comes by here"
-        faults = self
         real.update({k: getattr(os, k) for k in (*BY_PATH, *BY_FD, "open")})
-
-        def name_of(path, dir_fd=None):
-            return (
-                os.path.join(os.readlink(f"/proc/self/fd/{dir_fd}"), os.fsdecode(path))
-                if dir_fd is not None
-                else os.fsdecode(path)
-            )
-
-        def by_path(name):
-            def call(path, *args, dir_fd=None, **kw):
-                if isinstance(path, int):
-                    faults.point(name, name_of("", path)[:-1])
-                elif name not in ("rename", "replace", "link", "symlink"):
-                    faults.point(name, name_of(path, dir_fd))
-                else:
-                    faults.point(name, name_of(args[0], kw.get("dst_dir_fd")))
-                return real[name](path, *args, **kw, **({} if dir_fd is None else {"dir_fd": dir_fd}))
-
-            return call
-
-        def by_fd(name):
-            def call(fd, *args):
-                n, data = (
-                    fd if isinstance(fd, int) else fd.fileno(),
-                    memoryview(args[0]).cast("B") if name in ("write", "pwrite") else None,
-                )
-                if "write" in name or name in ("ftruncate", "sendfile"):
-                    faults.wrote(n)
-                size = faults.point(name, os.readlink(f"/proc/self/fd/{n}"), 0 if data is None else len(data))
-                done = real[name](n, *args) if data is None else real[name](n, data[:size], *args[1:])
-                if data is not None and size < len(data) and faults.how in ("kill", "power"):
-                    faults.die()
-                if "sync" in name:
-                    faults.synced.pop(os.fstat(n).st_ino, None)
-                return done
-
-            return call
-
         for k in BY_PATH:
-            setattr(os, k, by_path(k))
+            setattr(os, k, self.wrap_path(k))
         for k in BY_FD:
-            setattr(os, k, by_fd(k))
-
-        def open_fd(path, flags, *args, dir_fd=None, **kw):
-            if flags & (os.O_CREAT | os.O_TRUNC):
-                faults.point("open", name_of(path, dir_fd))
-            return real["open"](path, flags, *args, dir_fd=dir_fd, **kw)
-
-        os.open = open_fd
-
-        class Raw(io.FileIO):
-            def __init__(self, file, mode, closefd, opener):
-                if not isinstance(file, int) and not opener:
-                    faults.point("open", os.fsdecode(file))
-                super().__init__(file, mode, closefd, opener)
-                faults.wrote(self.fileno())
-
-            def write(self, data):
-                data = memoryview(data).cast("B")
-                faults.wrote(self.fileno())
-                size = faults.point("write", os.readlink(f"/proc/self/fd/{self.fileno()}"), len(data))
-                done = super().write(data[:size])
-                if size < len(data) and faults.how in ("kill", "power"):
-                    faults.die()
-                return done
-
-            def truncate(self, size=None):
-                faults.point("truncate", os.readlink(f"/proc/self/fd/{self.fileno()}"))
-                return super().truncate(size)
-
-        plain = io.open
-
-        def open_file(
-            file, mode="r", buffering=-1, encoding=None, errors=None, newline=None, closefd=True, opener=None
-        ):
-            if not set(mode) & set("wax+"):
-                return plain(file, mode, buffering, encoding, errors, newline, closefd, opener)
-            raw = Raw(file, mode.replace("b", "").replace("t", ""), closefd, opener)
-            if buffering == 0:
-                return raw
-            binary = (io.BufferedRandom if "+" in mode else io.BufferedWriter)(
-                raw, buffering if buffering > 1 else io.DEFAULT_BUFFER_SIZE
-            )
-            if "b" in mode:
-                return binary
-            text = io.TextIOWrapper(binary, encoding, errors, newline, buffering == 1)
-            text.mode = mode
-            return text
-
-        import builtins, pathlib
-
-        io.open = builtins.open = open_file
+            setattr(os, k, self.wrap_fd(k))
+        os.open = self.open_fd
+        io.open = builtins.open = self.open_file
         # Python 3.10's paths took these when pathlib was imported
         if accessor := getattr(pathlib, "_normal_accessor", None):
-            accessor.open = open_file
+            accessor.open = self.open_file
             for k in BY_PATH:
                 if hasattr(accessor, k):
                     setattr(accessor, k, getattr(os, k))
 
 
+class FaultyFile(io.FileIO):
+    "A file opened to be written, each change of which is a point of `faults`"
+
+    def __init__(self, faults: Faults, file, mode: str, closefd: bool, opener):
+        if not isinstance(file, int) and not opener:
+            faults.point("open", os.fsdecode(file))
+        super().__init__(file, mode, closefd, opener)
+        self.faults = faults
+        faults.wrote(self.fileno())
+
+    def write(self, data):
+        self.faults.wrote(self.fileno())
+        return self.faults.write(super().write, "write", self.fileno(), data)
+
+    def truncate(self, size=None):
+        self.faults.point("truncate", file_of(self.fileno()))
+        return super().truncate(size)
+
+
+def file_of(fd: int) -> str:
+    "The path of what is open as `fd`"
+    return os.readlink(f"/proc/self/fd/{fd}")
+
+
+def name_of(path, dir_fd: int | None = None) -> str:
+    "`path` as a string, behind that of the folder open as `dir_fd`"
+    path = os.fsdecode(path)
+    return path if dir_fd is None else os.path.join(file_of(dir_fd), path)
+
+
+plain_open = io.open
 real: dict[str, Callable] = {}
 
 
