@@ -29,7 +29,6 @@ from torch._subclasses.fake_tensor import (
     DataDependentOutputException,
     DynamicOutputShapeException,
     FakeTensor,
-    FakeTensorDeviceMismatchError,
     FakeTensorMode,
     UnsupportedOperatorException,
     _DispatchCacheKey,
@@ -440,8 +439,14 @@ class Values:
             if op == 'aten::index' and self.knows(_fakes(args[1])):
                 return self.select(func, *args)
             return self.guess(func, args, e)
-        except FakeTensorDeviceMismatchError as e:  # in the words of a card that is there
-            raise RuntimeError(str(e).replace(str(STAND_IN), 'cuda:0')) from None
+        except RuntimeError as e:
+            # tensors on different devices, in the words of a card that is there; older torch speaks of fakes
+            fakes = r'Unhandled FakeTensor .* (devices \S+), (\S+)'
+            real = r'Expected all tensors to be on the same device, but found at least two \1 and \2!'
+            told = re.sub(fakes, real, str(e)).replace(str(STAND_IN), 'cuda:0')
+            if told == str(e):
+                raise
+            raise RuntimeError(told) from None
         results = _fakes([out])
         for t in results:
             t.constant = None  # fake tensors know some values themselves, but then forget where they lie
@@ -591,7 +596,8 @@ _PIPELINES = 'torch.distributed.pipelining.stage'
 
 
 def _vote_alone(stage, *_, **__):
-    "What the stages of a pipeline agree on: to take the shapes they were given, or to ask each other"
+    """What the stages of a pipeline agree on: to take the shapes they were given, or to ask each other. From
+    torch 2.14 on a stage without others decides it alone."""
     if not stage._user_meta.is_complete_for_forward():
         raise MemtrainError(
             'asks the other stages for its shapes, and a simulation has this one alone',

@@ -499,12 +499,16 @@ def test_simulate_takes_one_of_some_ranks():
         return simulate(build, made, step, 'a100', ranks=ranks, rank=rank)
 
     held = [pipeline(4, rank).by_category['activations'] for rank in range(4)]
-    # each is a micro-batch further ahead of its gradients than the next: of two layers' inputs
-    test_eq(held[1] - held[2], 2 * 4 * 256 * 4)
-    assert held[2] > held[3] > 0, held
-    stages = PipelineStage._warmup_forward_vote, PipelineStage._warmup_backward_result
-    test_fail(lambda: pipeline(4, 1, told=False), exc=MemtrainError, contains='give it input_args')
-    test_eq(stages, (PipelineStage._warmup_forward_vote, PipelineStage._warmup_backward_result))
+    # each is a micro-batch further ahead of its gradients than the next: of two layers' inputs, and since
+    # torch 2.15, which holds less in all, of what it sent
+    since_2_15 = tuple(int(n) for n in torch.__version__.split('.')[:2]) >= (2, 15)
+    test_eq(held[1] - held[2], (3 if since_2_15 else 2) * 4 * 256 * 4)
+    assert since_2_15 or held[2] > held[3] > 0, held
+    stages = dict(vars(PipelineStage))
+    if hasattr(PipelineStage, '_warmup_forward_vote'):  # since torch 2.12; told by ours, by torch since 2.14
+        errors = MemtrainError, RuntimeError
+        test_fail(lambda: pipeline(4, 1, told=False), exc=errors, contains='PipelineStage')
+    test_eq(stages, dict(vars(PipelineStage)))
     test_fail(lambda: pipeline(4, 4), exc=MemtrainError, contains='4 is not among 4 ranks')
     test_fail(lambda: pipeline(4, -1), exc=MemtrainError, contains='rank')
     assert not dist.is_initialized()
