@@ -441,9 +441,9 @@ class Values:
             return self.guess(func, args, e)
         except RuntimeError as e:
             # tensors on different devices, in the words of a card that is there; older torch speaks of fakes
-            fakes = r'Unhandled FakeTensor .* (devices \S+), (\S+)'
-            real = r'Expected all tensors to be on the same device, but found at least two \1 and \2!'
-            told = re.sub(fakes, real, str(e)).replace(str(STAND_IN), 'cuda:0')
+            fakes = r'Unhandled FakeTensor .* devices (\S+), (\S+)'
+            real = 'Expected all tensors to be on the same device, but found at least two devices'
+            told = re.sub(fakes, rf'{real}, \1 and \2!', str(e)).replace(str(STAND_IN), 'cuda:0')
             if told == str(e):
                 raise
             raise RuntimeError(told) from None
