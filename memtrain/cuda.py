@@ -362,10 +362,6 @@ def _widen_result(op, *args, **kwargs):
 _POLICIES = dict(LOWER_PRECISION_FP=_lower, FP32=_widen, FP32_SET_OPT_DTYPE=_widen_result, PROMOTE=_promote)
 
 # %% ../nbs/memory/07_cuda.ipynb #a02bc4b4
-# PyTorch prefers cuDNN's where cuDNN is 9.15.1 or newer, as with the wheels of 2.11
-_CUDNN_FIRST = tuple(int(n) for n in torch.__version__.split('.')[:2]) >= (2, 11)
-
-
 def attention_backend(
     q: torch.Tensor,  # (B, heads, T, width)
     k: torch.Tensor,  # (B, heads or fewer, S, width)
@@ -390,7 +386,8 @@ def attention_backend(
     flash = flash and (same_heads or gqa and q.shape[1] % k.shape[1] == 0)
     flash = flash and not (causal and q.shape[-2] != k.shape[-2])
     sizes = {width, v.shape[-1]}
-    cudnn = _CUDNN_FIRST and capability[0] in (9, 10) and half and k.shape[-2] > 1
+    # PyTorch prefers cuDNN's where cuDNN is 9.15.1 or newer, as with its wheels since 2.11
+    cudnn = capability[0] in (9, 10) and half and k.shape[-2] > 1
     cudnn = cudnn and all(n % 8 == 0 for n in sizes) and (max(sizes) <= 128 or sizes == {256})
     cudnn = cudnn and (mask is None or mask.stride(-1) == 1) and not (dropout and q.shape[-2] == 1)
     if cudnn and (same_heads or gqa) and torch.backends.cuda.cudnn_sdp_enabled():

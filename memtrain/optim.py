@@ -334,9 +334,6 @@ class MuonAdamW(torch.optim.Optimizer):
         betas: tuple[float, float],  # of AdamW; Muon's momentum is 0.95
         fused: bool = False,  # have one kernel for all of AdamW's update
     ):
-        if not hasattr(torch.optim, 'Muon'):
-            way_out = f'update torch, which is {torch.__version__} here, or take adamw'
-            raise MemtrainError('is in torch from 2.9 on', way_out, 'optimizer', 'muon')
         kinds = {
             True: lambda groups: torch.optim.Muon(groups, lr=lr, adjust_lr_fn='match_rms_adamw'),
             False: lambda groups: torch.optim.AdamW(groups, lr=lr, betas=betas, fused=fused),
