@@ -129,6 +129,8 @@ class CudaScript(TorchFunctionMode):
 class _Idle:
     "A stream or an event: nothing has to be waited for"
 
+    stream_id, device_index, device_type = 0, 0, 1  # the default one; CUDA's number in c10/core/DeviceType.h
+
     def __init__(self, *args, **kwargs):
         pass
 

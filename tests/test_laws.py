@@ -12,6 +12,7 @@ from unittest.mock import patch
 from fastcore.test import test_eq, test_fail
 from memtrain.estimate import Step, simulate
 from memtrain.families import NoLaw, predict_step
+from memtrain.folders import checksum
 from memtrain.record_laws import open_any
 from memtrain.settings import TrainConfig
 from memtrain.train import model_step
