@@ -149,10 +149,13 @@ class _Idle:
     def elapsed_time(self, end):
         return 1.0  # milliseconds
 
-    def record(self, *args):
+    def record_event(self, event=None):
+        return event or _Idle()
+
+    def record(self, *args, **kwargs):
         pass
 
-    wait = synchronize = record_event = wait_event = wait_stream = record
+    wait = synchronize = wait_event = wait_stream = record
 
 
 class _Graph:
@@ -193,7 +196,7 @@ class _Typed:
 
 # what a script may tell a card, and nothing comes of it
 _UNANSWERED = '''
-    init synchronize ipc_collect set_device set_device_index set_per_process_memory_fraction
+    init synchronize ipc_collect set_device set_device_index set_stream set_per_process_memory_fraction
     manual_seed manual_seed_all seed seed_all set_rng_state set_rng_state_all
     range_push range_pop mark _record_memory_history _dump_snapshot
 '''.split()
@@ -253,7 +256,10 @@ def _answers(mode, card):
         get_arch_list=fixed([f'sm_{major}{minor}']),
         is_initialized=fixed(True),
         host_memory_stats=fixed(defaultdict(int)),
-        mem_get_info=lambda *args: (card.capacity - mode.used()[0][1], card.memory),
+        **dict.fromkeys(
+            ('mem_get_info', 'get_memory_info'),
+            lambda *args: (card.capacity - mode.used()[0][1], card.memory),
+        ),
         memory_stats=stats,
         memory_summary=fixed(''),
         memory_allocated=used(0, 0),

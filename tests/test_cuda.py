@@ -440,6 +440,9 @@ def test_a_script_may_ask_its_card():
         begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
         begin.record()
         torch.cuda.current_stream().wait_stream(side)
+        torch.cuda.set_stream(side)
+        side.record_event().synchronize()
+        end.record(stream=side)
         inside.record_stream(side)
         seen.update(
             card=(

@@ -31,7 +31,7 @@ from dataclasses import replace
 import torch, torch._dynamo, torch.nn.functional as F
 from torch import nn
 from torch._subclasses.fake_tensor import FakeTensorMode
-from fastcore.test import test_eq, test_fail
+from fastcore.test import test_close, test_eq, test_fail
 from memtrain.core import CATEGORIES, MemtrainError
 from memtrain.memory_trace import EMPTY_CACHE
 from memtrain.measure import measure_step, rss
@@ -474,6 +474,18 @@ def test_simulate_knows_the_part_of_a_rank():
     # gathered forward and backward
     assert sum(b.size == whole for b in trace.blocks if b.phase != 'build') >= 2 * 2 * 4
 
+    def build_copies():
+        mesh = init_device_mesh('cuda', (2, 2), mesh_dim_names=('copies', 'parts'))
+        with torch.device('cuda'):
+            return fully_shard(nn.Sequential(nn.Linear(256, 256, bias=False)), mesh=mesh)
+
+    def step(model, optimizer):
+        model(torch.randn(8, 256, device='cuda')).pow(2).mean().backward()
+
+    trace = simulate(build_copies, sgd, step, 'h100', ranks=4)
+    last = dict(zip(CATEGORIES, trace.timeline[-1].tolist()))
+    test_eq((last['weights'], last['gradients']), (whole / 2, whole / 2))
+
 # %% ../nbs/proofs/simulate.ipynb #7c6db43d
 def test_simulate_takes_one_of_some_ranks():
     import torch.distributed as dist
@@ -582,6 +594,20 @@ def test_simulate_knows_what_an_lstm_keeps():
         assert error < 1e-3 and simulated.notes == (), (length, simulated.peak, true.peak)
     small = (lambda: nn.LSTM(16, 16), sgd, plain_step(lambda: (torch.randn(8, 4, 16),), squares))
     assert _error(small)[0] < 1e-2  # its values are followed, but for those of the workspace
+
+    def build():
+        model = nn.LSTM(16, 16)
+        for p in model.parameters():
+            nn.init.constant_(p, 0.5)
+        return model
+
+    def ask(model, optimizer=None):
+        asked.append(model(torch.ones(8, 4, 16))[0].sum().item())
+
+    asked = []
+    simulate(build, sgd, ask, steps=1)
+    ask(build())
+    test_close(*asked)
     trace = simulate(
         lambda: nn.Sequential(nn.Conv1d(32, 32, 3, padding=1), nn.LSTM(20, 32)),
         sgd,
