@@ -616,6 +616,15 @@ def test_simulate_knows_what_an_lstm_keeps():
     )
     assert len(trace.notes) == 2 and all('cuDNN' in note for note in trace.notes)
 
+# %% ../nbs/proofs/simulate.ipynb #c74545d0
+def test_simulate_knows_no_values_of_what_a_cpu_has_no_kernel_for():
+    def attend(model, optimizer):
+        q = torch.ones(1, 2, 8, 16, device='cuda')
+        F.scaled_dot_product_attention(q, q, q)
+
+    held = simulate(linear, sgd, attend, 'rtx3090', steps=1).blocks
+    assert any('attention' in b.op for b in held), [b.op for b in held]
+
 # %% ../nbs/proofs/simulate.ipynb #8ecc1de1
 def test_simulate_knows_the_gradient_that_attention_copies():
     adam = lambda params: torch.optim.Adam(params, foreach=False)
@@ -1007,3 +1016,7 @@ def test_simulate_says_where_tensors_are_in_the_words_of_a_card():
 
     at_home = lambda: simulate(lambda: torch.nn.Linear(3, 3), lambda p: torch.optim.SGD(p), step)
     test_fail(at_home, contains='two devices, cuda:0 and cpu!', exc=RuntimeError)
+    forgotten = plain_step(lambda: (torch.randn(2, 3, 8, 8),), lambda m, x: m(x).sum())
+    for layer in (nn.Linear(8, 4), nn.Conv2d(3, 4, 3), nn.ConvTranspose2d(3, 4, 3)):
+        moved = lambda: simulate(lambda: copy.deepcopy(layer).to('cuda'), sgd, forgotten, 'rtx3090')
+        test_fail(moved, contains='two devices, cpu and cuda:0!', exc=RuntimeError)
