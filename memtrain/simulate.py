@@ -350,6 +350,9 @@ def _align_backward(grad, x, *rest):
     return torch.empty_like(x)
 
 
+_TWO_DEVICES = 'Expected all tensors to be on the same device, but found at least two devices'
+
+
 def _convolve(x, weight, bias, *args):
     for t in (weight, bias):
         if t is not None and t.device != x.device:
@@ -360,7 +363,6 @@ def _convolve(x, weight, bias, *args):
 # instead of torch's rules for fake tensors: kernels that take more dtypes than these, which know bfloat16
 # alone, and floats on what isn't CUDA; kernels that they don't know; convolutions, which they leave on any
 # device
-_TWO_DEVICES = 'Expected all tensors to be on the same device, but found at least two devices'
 _RULES = {
     'aten::convolution': _convolve,
     'aten::_grouped_mm': _group_products,

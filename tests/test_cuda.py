@@ -449,6 +449,7 @@ def test_a_script_may_ask_its_card():
                 card.total_memory >> 30,
                 torch.cuda.get_device_name(),
                 torch.cuda.mem_get_info()[1] == card.total_memory,
+                torch.accelerator.get_memory_info()[1] == card.total_memory,
             ),
             draw=(draw.device.type, torch.Generator().device.type),
             drawn=torch.randn(4, device=torch.accelerator.current_accelerator(), generator=draw).is_cuda,
@@ -485,7 +486,7 @@ def test_a_script_may_ask_its_card():
     test_eq(
         seen,
         dict(
-            card=(40, 'NVIDIA 40GB (simulated)', True),
+            card=(40, 'NVIDIA 40GB (simulated)', True, True),
             draw=('cuda', 'cpu'),
             drawn=True,
             inside=0,

@@ -513,13 +513,15 @@ def test_simulate_takes_one_of_some_ranks():
     held = [pipeline(4, rank).by_category['activations'] for rank in range(4)]
     # each is a micro-batch further ahead of its gradients than the next: of two layers' inputs, and since
     # torch 2.15, which holds less in all, of what it sent
-    since_2_15 = tuple(int(n) for n in torch.__version__.split('.')[:2]) >= (2, 15)
-    test_eq(held[1] - held[2], (3 if since_2_15 else 2) * 4 * 256 * 4)
-    assert since_2_15 or held[2] > held[3] > 0, held
+    release = tuple(int(n) for n in torch.__version__.split('.')[:2])
+    test_eq(held[1] - held[2], (3 if release >= (2, 15) else 2) * 4 * 256 * 4)
+    assert min(held) > 0 and (release >= (2, 15) or held[2] > held[3]), held
     stages = dict(vars(PipelineStage))
-    if hasattr(PipelineStage, '_warmup_forward_vote'):  # since torch 2.12; told by ours, by torch since 2.14
-        errors = MemtrainError, RuntimeError
-        test_fail(lambda: pipeline(4, 1, told=False), exc=errors, contains='PipelineStage')
+    untold = lambda: pipeline(4, 1, told=False)
+    if release >= (2, 14):  # torch refuses it itself
+        test_fail(untold, exc=RuntimeError, contains='to the PipelineStage constructor')
+    elif release >= (2, 12):
+        test_fail(untold, exc=MemtrainError, contains='give it input_args')
     test_eq(stages, dict(vars(PipelineStage)))
     test_fail(lambda: pipeline(4, 4), exc=MemtrainError, contains='4 is not among 4 ranks')
     test_fail(lambda: pipeline(4, -1), exc=MemtrainError, contains='rank')
@@ -593,7 +595,7 @@ def test_simulate_knows_what_an_lstm_keeps():
         )
         assert error < 1e-3 and simulated.notes == (), (length, simulated.peak, true.peak)
     small = (lambda: nn.LSTM(16, 16), sgd, plain_step(lambda: (torch.randn(8, 4, 16),), squares))
-    assert _error(small)[0] < 1e-2  # its values are followed, but for those of the workspace
+    assert _error(small)[0] < 1e-3  # its values are followed, but for those of the workspace
 
     def build():
         model = nn.LSTM(16, 16)
@@ -1020,3 +1022,9 @@ def test_simulate_says_where_tensors_are_in_the_words_of_a_card():
     for layer in (nn.Linear(8, 4), nn.Conv2d(3, 4, 3), nn.ConvTranspose2d(3, 4, 3)):
         moved = lambda: simulate(lambda: copy.deepcopy(layer).to('cuda'), sgd, forgotten, 'rtx3090')
         test_fail(moved, contains='two devices, cpu and cuda:0!', exc=RuntimeError)
+    # of the kind that a real step raises too, not torch's own for fakes
+    try:
+        simulate(linear, sgd, lambda m, o: torch.ones(3, device='meta') + torch.ones(3))
+    except RuntimeError as e:
+        told = e
+    assert type(told) is RuntimeError and 'two devices, meta and cpu!' in str(told), told
