@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['CATEGORY_COLORS', 'WORKSPACE', 'CUDNN_WORKSPACE', 'EMPTY_CACHE', 'Block', 'Trace', 'TraceBuilder',
-           'export_memory_viz', 'is_installed', 'own_frame']
+           'export_memory_viz', 'is_machinery', 'is_installed', 'own_frame']
 
 # %% ../nbs/reference/99_memory_trace.ipynb #8d0d3521
 # What is known of a step's memory, whoever found it out. No torch in here, and no matplotlib until something
@@ -308,19 +308,30 @@ def export_memory_viz(
 
 # %% ../nbs/reference/99_memory_trace.ipynb #10bcfd2d
 @functools.cache
+def is_machinery(
+    file: str,  # a path
+) -> bool:
+    "Whether `file` is of torch, of memtrain or of Python's own library"
+    return file.startswith(_MACHINERY) or file.startswith(_PYTHONS) and not _in_packages(file)
+
+
+@functools.cache
 def is_installed(
     file: str,  # a path
 ) -> bool:
     "Whether `file` is of an installed package or of Python itself, and not the user's"
+    return _in_packages(file) or is_machinery(file)
+
+
+def _in_packages(file):
     # a folder of pip install --target has only the last of these in its name
-    return any(part in file for part in _FOLDERS) or file.startswith(_INSTALLED)
+    return any(part in file for part in ('site-packages', 'dist-packages', '.dist-info'))
 
 
-_FOLDERS = 'site-packages', 'dist-packages', '.dist-info'
-_INSTALLED = (
+_PYTHONS = str(Path(contextlib.__file__).parent) + os.sep
+_MACHINERY = (
     '<frozen',
     '<string>',
-    str(Path(contextlib.__file__).parent) + os.sep,
     str(Path(__file__).parent if '__file__' in globals() else Path('memtrain')) + os.sep,
     str(Path(importlib.util.find_spec('torch').origin).parent) + os.sep,
 )

@@ -172,6 +172,20 @@ class _RayTask:
             raise
 
 
+def _start_ray(ray, **where):
+    "Start a cluster on this machine, or join one"
+    for tries_left in (2, 1, 0):  # a busy machine can need longer than the 30 s that Ray gives a start
+        try:
+            return ray.init(**where, log_to_driver=False, logging_level='ERROR')
+        except Exception as e:
+            ray.shutdown()
+            if 'timed out during startup' not in str(e):
+                raise
+            if not tries_left:
+                way_out = "try again when the machine is less busy, or start one with 'ray start --head'"
+                raise MemtrainError('Ray started no cluster in three times 30 s', way_out) from None
+
+
 class RayTasks:
     "Workers that Ray starts, here or on the cluster that this process belongs to"
 
@@ -185,7 +199,7 @@ class RayTasks:
         self.ray, self.started = ray, not ray.is_initialized()
         if self.started:  # a cluster that is named in RAY_ADDRESS is joined, and has its CPUs already
             here = {} if os.environ.get('RAY_ADDRESS') else dict(num_cpus=workers, include_dashboard=False)
-            ray.init(**here, log_to_driver=False, logging_level='ERROR')
+            _start_ray(ray, **here)
         cpus, nodes = int(ray.cluster_resources().get('CPU', 1)), sum(n['Alive'] for n in ray.nodes())
         self.ahead = 2 * min(workers or cpus, cpus) + 1
         self.name = f'ray, {cpus} CPUs on {nodes} nodes'

@@ -24,7 +24,6 @@ from unittest import mock
 
 import numpy as np
 import psutil, torch
-import memtrain
 from torch._subclasses.fake_tensor import (
     DataDependentOutputException,
     DynamicOutputShapeException,
@@ -55,7 +54,15 @@ from memtrain.cuda import (
 )
 from .devices import DEVICES, Device, find_device
 from .measure import LOSS_OPS, MARK, follow, measure_step, profile_memory, state_tensors
-from .memory_trace import CUDNN_WORKSPACE, EMPTY_CACHE, WORKSPACE, Trace, TraceBuilder
+from memtrain.memory_trace import (
+    CUDNN_WORKSPACE,
+    EMPTY_CACHE,
+    WORKSPACE,
+    Trace,
+    TraceBuilder,
+    is_installed,
+    is_machinery,
+)
 
 # %% ../nbs/memory/05_simulate.ipynb #36433004
 def _rows(q):
@@ -81,7 +88,9 @@ def _attention_backward(func, args, kwargs, out):
 
 # %% ../nbs/memory/05_simulate.ipynb #033b5c30
 _ASKED = {}  # bytes, by layout
-ASK_LIMIT = 32 << 20  # bytes
+# bytes of what a kernel is given, results included: as a rule; and where it is asked of the smallest part of
+# a larger one that tells how it grows, such as four pictures
+ASK_LIMIT, _LIMIT_OF_PARTS = 32 << 20, 1 << 30
 
 
 def _bytes_of(tree):
@@ -93,10 +102,11 @@ def ask_kernel(
     args: Any,  # for it, tensors among them fake or of the device 'meta'
     kwargs: dict,  # for it too
     out: Any,  # its results, which don't count
-    otherwise: Any = (),  # told for tensors of more than `ASK_LIMIT` bytes
+    otherwise: Any = (),  # told for tensors of more than `limit` bytes
+    limit: int = ASK_LIMIT,
 ) -> tuple[int, ...]:  # bytes of each block
     "What the kernel of `func` takes on this CPU besides its results, from one run on zeros for each layout"
-    if _bytes_of((args, kwargs, out)) > ASK_LIMIT:
+    if _bytes_of((args, kwargs, out)) > limit:
         return otherwise
     asked = func, args, kwargs, torch.get_num_threads(), torch.is_grad_enabled()
     layout = repr(tree_map_only(torch.Tensor, lambda t: (t.dtype, *t.shape, *t.stride()), asked))
@@ -129,15 +139,14 @@ def _product(func, args, kwargs, out):
 
 def _taken(func, args, **kwargs):
     "What `func` takes, its results with it"
-    return sum(ask_kernel(func, args, kwargs, ()))
+    return sum(ask_kernel(func, args, kwargs, (), limit=_LIMIT_OF_PARTS))
 
 
 def _along(ask, whole, part):
-    "What `ask` says of `whole`; of more than `part`, along the line through half of it and all of it"
+    "What `ask` says of `whole`; of more than `part` or 4, along the line through half of that and all of it"
+    part = max(4, part)
     if whole <= part:
         return ask(whole)
-    if part < 2:
-        return 0
     few, more = ask(part // 2), ask(part)
     return max(0, round(more + (more - few) * (whole - part) / (part - part // 2)))
 
@@ -148,7 +157,7 @@ def _cut(t, n):
 
 
 def _convolution(func, args, kwargs, out):
-    "What a convolution takes besides; of large ones, in proportion to the batch"
+    "What a convolution takes besides; of large ones, along a line with the batch"
     batch, batched = args[0].shape[0], 2 if 'backward' in str(func) else 1  # gradient and input; input
 
     def ask(n):
@@ -164,6 +173,7 @@ _LSTM = torch.ops.aten.mkldnn_rnn_layer
 def _steps(args):
     "Time steps in the input, and as many as can be asked in one piece"
     (length, batch, features), hidden = args[0].shape, args[2].shape[1]
+    # of a step: its features, and gates, states and their gradients, some 24 numbers of `hidden`
     return length, (ASK_LIMIT - _bytes_of(args[1:5])) // (4 * batch * (features + 24 * hidden))
 
 
@@ -188,6 +198,8 @@ def _lstm(func, args, kwargs, out):
 
 
 def _lstm_backward(func, args, kwargs, out):
+    # what `_LSTM` was given: input, weights and states come first here too, the others in another order
+    # (reverse and batch_sizes; mode to bidirectional; has_biases, batch_first, train)
     forward = (*args[:7], args[13], args[20], *args[14:18], args[19], args[21], args[18])
 
     def ask(n):
@@ -213,29 +225,40 @@ def _unreduced(func, args, kwargs, out):
     return (math.prod(whole) * out.itemsize if out.ndim == 0 else 0,)
 
 
+# of these the elements' losses lie in a block of their own, too, while the mean is taken
+_REGRESSION = 'aten::mse_loss', 'aten::smooth_l1_loss', 'aten::huber_loss'
+
+
 def _ctc_backward(func, args, kwargs, out):
     "CTC's table once more, from the other end"
     return (args[6].nbytes,)
+
+
+def _masked_select(func, args, kwargs, out):
+    "The mask in whole numbers, and their sums so far (aten/src/ATen/native/TensorAdvancedIndexing.cpp)"
+    numbers = 8 * math.prod(torch.broadcast_shapes(args[0].shape, args[1].shape))
+    return numbers, numbers
 
 
 # operation to the rule that gives the bytes of each block that it holds while it runs
 CPU_TEMPORARIES = {
     'aten::_scaled_dot_product_flash_attention_for_cpu': _attention,
     'aten::_scaled_dot_product_flash_attention_for_cpu_backward': _attention_backward,
-    **dict.fromkeys(('aten::mse_loss', 'aten::smooth_l1_loss'), _unreduced),
+    **dict.fromkeys(_REGRESSION, _unreduced),
     **dict.fromkeys(('aten::mm', 'aten::addmm', 'aten::bmm', 'aten::baddbmm'), _product),
     **dict.fromkeys(
         (f'aten::{op}{end}' for op in ('add', 'sub', 'mul', 'div') for end in ('', '_')), _promotions
     ),
     **dict.fromkeys(('aten::convolution', 'aten::convolution_backward'), _convolution),
     'aten::_ctc_loss_backward': _ctc_backward,
+    'aten::masked_select': _masked_select,
     'aten::mkldnn_rnn_layer': _lstm,
     'aten::mkldnn_rnn_layer_backward': _lstm_backward,
     **dict.fromkeys(('aten::native_group_norm', 'aten::native_group_norm_backward'), ask_kernel),
 }
-# a CPU puts each element's loss into the storage of their mean (aten/src/ATen/native/Loss.cpp), CUDA into a
-# block beside it
-_LOSSES_IN_PLACE = 'aten::mse_loss', 'aten::smooth_l1_loss', 'aten::binary_cross_entropy'
+# losses whose mean lies in a storage that was made for the losses of all elements, on a CPU and on CUDA
+# (aten/src/ATen/native/Loss.cpp, cuda/Loss.cu; an H200 held two of them in a step with L-BFGS)
+_LOSSES_KEPT = 'aten::mse_loss', 'aten::smooth_l1_loss', 'aten::binary_cross_entropy'
 # operations of their own for the dispatcher, written in Python for the CPU
 _KERNELS_IN_PYTHON = 'bitsandbytes::optimizer_update_8bit_blockwise', 'bitsandbytes::optimizer_update_32bit'
 # what only cuDNN knows while it runs, and the figure lacks
@@ -260,7 +283,7 @@ class Kernels:
 
 _CPU = Kernels('cpu', lambda n: n, CPU_TEMPORARIES)
 _CUDA = Kernels(
-    'cuda', lambda n: -(-n // 512) * 512, CUDA_TEMPORARIES | dict.fromkeys(_LOSSES_IN_PLACE, _unreduced)
+    'cuda', lambda n: -(-n // 512) * 512, CUDA_TEMPORARIES | dict.fromkeys(_REGRESSION, _unreduced)
 )
 
 
@@ -276,17 +299,21 @@ def kernels_of(
     return replace(_CUDA, card=card, temporaries=_CUDA.temporaries | card_temporaries(card))
 
 # %% ../nbs/memory/05_simulate.ipynb #063ae9c9
-# operations with which autograd's engine sums gradients (torch/csrc/autograd/functions/accumulate_grad.h,
-# input_buffer.cpp)
+# operations that are in place without our watch: autograd's engine sums gradients with the first
+# (torch/csrc/autograd/functions/accumulate_grad.h, input_buffer.cpp), and formulas of gradients write into
+# their own zeros with the others (FunctionsManual.cpp: not where tensors are of a subclass)
 _IN_PLACE = {
     'aten.add.Tensor',
     'aten.scatter_add.default',
     'aten.scatter.src',
+    'aten.index_add.default',
+    'aten.index_fill.int_Tensor',
     'aten.index_put.default',
-    'aten._index_put_impl.default',
+    'aten.masked_scatter.default',
+    'aten.put.default',
 }
 # functions between the engine and us
-_OURS = {'_by_engine', 'see', 'watch', '__torch_dispatch__', '_fn', 'inner'}
+_OURS = {'_by_engine', 'see', 'watch', '__torch_dispatch__'}
 
 
 def _by_engine():
@@ -450,9 +477,12 @@ class Values:
                 return self.look(func, args, kwargs, operands[0].fake_device)
             if op == 'aten::index' and self.knows(_fakes(args[1])):
                 return self.select(func, *args)
+            if op == 'aten::masked_select' and self.knows(_fakes(args[1:])):
+                x, mask = torch.broadcast_tensors(*args)
+                return self.select(torch.ops.aten.index.Tensor, x, [mask])
             return self.guess(func, args, e)
         except RuntimeError as e:
-            # tensors on different devices, in the words of a card that is there; older torch speaks of fakes
+            # tensors on different devices, in the words of a card that is there; torch 2.11 speaks of fakes
             fakes = r'Unhandled FakeTensor .* devices (\S+), (\S+)'
             told = re.sub(fakes, rf'{_TWO_DEVICES}, \1 and \2!', str(e)).replace(str(STAND_IN), 'cuda:0')
             if told == str(e) and _TWO_DEVICES not in told:
@@ -475,7 +505,7 @@ class Values:
                 x for a, x in zip(func._schema.arguments, args) if a.alias_info and a.alias_info.is_write
             ]
             for t in _fakes(written):
-                self.kept.pop(_key(t), None)
+                self.forget(t)
         elif not known and op in _ASSUMED:
             with _really():
                 self.assume(func, args, kwargs, results)
@@ -523,7 +553,8 @@ class Values:
         operands: list[torch.Tensor],
         results: list[torch.Tensor],
     ):
-        "Compute the values of `results` from those of `operands`; False where this CPU can't"
+        """Compute the values of `results` from those of `operands`; False where they stay unknown and
+        something follows from that: what was written, or what this CPU has no kernel for"""
         changes = func._schema.is_mutable
         if not all(self.fits(t, func._schema.name) for t in results):
             return not changes  # what is written and not computed is known no longer
@@ -567,8 +598,9 @@ class Values:
         "Give the last of the `results` of `func` the values that are assumed, if any are"
         op, x, out = func._schema.name, args[0] if args else None, results[-1] if results else None
         if op in _ROUTING and x.ndim and self.fits(out):
-            named = {a.name: v for a, v in zip(func._schema.arguments, args)} | kwargs
-            self.keep(out, self.route(x, out, named.get('dim', -1)))
+            named = {a.name: a.default_value for a in func._schema.arguments}
+            named |= {a.name: v for a, v in zip(func._schema.arguments, args)} | kwargs
+            self.keep(out, self.route(x, out, named.get('dim', -1)))  # `multinomial` has the last alone
             self.routed = [f'{op} finds the indices of routing={self.routing!r}']
         elif op in _NOT_FINITE:
             self.fill(out, False)
@@ -599,7 +631,7 @@ class Values:
             zeros = torch.from_numpy(np.zeros(fake.untyped_storage().nbytes(), np.uint8))
             self.hold(fake, zeros.untyped_storage())
 
-# %% ../nbs/memory/05_simulate.ipynb #e2ca0491
+# %% ../nbs/memory/05_simulate.ipynb #6bafd3df
 _AVAILABLE = torch.cuda.is_available  # whatever a script is told
 
 
@@ -607,8 +639,8 @@ _PIPELINES = 'torch.distributed.pipelining.stage'
 
 
 def _vote_alone(stage, *_, **__):
-    """What the stages of a pipeline agree on: to take the shapes they were given, or to ask each other. From
-    torch 2.14 on a stage without others decides it alone."""
+    """What the stages of a pipeline agree on: to take the shapes they were given, or to ask each other. Torch
+    2.13 has them vote, and 2.11 and 2.15 don't."""
     if not stage._user_meta.is_complete_for_forward():
         raise MemtrainError(
             'asks the other stages for its shapes, and a simulation has this one alone',
@@ -656,25 +688,13 @@ class RealImports(importlib.abc.MetaPathFinder):
             spec.loader.exec_module = exec_module
         return spec
 
-
-_OURS_AND_TORCHS = str(Path(torch.__file__).parent), str(Path(memtrain.__file__).parent)
-_PYTHONS = str(Path(contextlib.__file__).parent)
-
-
-@functools.cache
-def _is_machinery(file):
-    "Whether `file` is of torch, of memtrain or of Python's own library"
-    if file.startswith((*_OURS_AND_TORCHS, '<frozen', '<string>')):
-        return True
-    return file.startswith(_PYTHONS) and 'site-packages' not in file
-
-
+# %% ../nbs/memory/05_simulate.ipynb #e2ca0491
 def find_callers() -> tuple[tuple[str, int, str], ...]:
     "(file, line, function) of those who are at work, innermost first, without torch's, ours and Python's own"
     frame, found = sys._getframe(1), []
     while frame:
         code = frame.f_code
-        if not _is_machinery(code.co_filename):
+        if not is_machinery(code.co_filename):
             found.append((code.co_filename, frame.f_lineno, code.co_name))
         frame = frame.f_back
     return tuple(found)
@@ -696,7 +716,7 @@ class Tracer(TorchDispatchMode):
         fake: FakeTensorMode,
         kernels: Kernels,
         routing: str | int,
-        script: Any = None,
+        script: Any = None,  # for a simulated card, the `CudaScript` that stands in for CUDA
     ):
         super().__init__()
         self.builder, self.fake, self.kernels, self.script = builder, fake, kernels, script
@@ -938,10 +958,12 @@ class Tracer(TorchDispatchMode):
         "Tell of the results of `func`, of operands that it resized, of what its kernel holds meanwhile"
         op, category = func._schema.name, self.category(func._schema.name)
         first = args[0] if str(func) in _IN_PLACE else None
-        least = _unreduced(func, args, kwargs, out)[0] if op in _LOSSES_IN_PLACE and self.on_cpu else 0
+        least = _unreduced(func, args, kwargs, out)[0] if op in _LOSSES_KEPT else 0
         if self.script:
             for i in ON_HOST.get(op, ()):
                 self.hold(out[i].untyped_storage(), 0)
+        if op == 'aten::_efficientzerotensor':
+            self.hold(out.untyped_storage(), 0)  # zeros that nobody writes, such as the gradient of `sgn`
         for t in _tensors([out]):
             self.see(t, op, category, first, least)
         if func._schema.is_mutable:
@@ -1367,12 +1389,9 @@ def finish(
 
 
 def _place_of(error):
-    """The line of a user's code that led to `error`: the last one outside of installed packages, or of torch
-    at least"""
-    frames = [
-        f
-        for f in traceback.extract_tb(error.__traceback__)
-        if Path(f.filename).parent != Path(__file__).parent and '/torch/' not in f.filename
-    ]
-    last = next((f for f in reversed(frames) if 'site-packages' not in f.filename), frames[-1])
+    """The line of a user's code that led to `error`: the last one outside of installed packages, or else of
+    torch and memtrain"""
+    frames = traceback.extract_tb(error.__traceback__)
+    others = [f for f in frames if not is_machinery(f.filename)]
+    last = ([f for f in others if not is_installed(f.filename)] or others or frames)[-1]
     return f'at {Path(last.filename).name}:{last.lineno}: {last.line}'

@@ -4,10 +4,10 @@
 from memtrain.memory_trace import *
 
 # %% ../nbs/proofs/memory_trace.ipynb #91095ba9
-import pickle, re, tempfile
+import contextlib, pickle, re, tempfile
 from dataclasses import replace
 from pathlib import Path
-import numpy as np
+import memtrain, numpy as np, torch
 from fastcore.test import test_close, test_eq
 from memtrain.core import CATEGORIES, MIB
 from torch.cuda import _memory_viz
@@ -132,8 +132,11 @@ def test_a_trace_prints_in_three_lines():
 
 # %% ../nbs/proofs/memory_trace.ipynb #df1246cb
 def test_what_is_installed_is_not_the_users():
-    import contextlib, numpy
-
-    assert is_installed(numpy.__file__) and is_installed(contextlib.__file__) and is_installed('<frozen os>')
+    assert is_installed(np.__file__) and is_installed(contextlib.__file__) and is_installed('<frozen os>')
     assert is_installed('/home/me/libraries/x-1.0.dist-info/entry_points.txt')
     assert not is_installed('/home/me/train.py')
+    assert is_machinery(contextlib.__file__) and not is_machinery(np.__file__)
+    for file in (torch.__file__, memtrain.__file__):  # torchvision is another, and a script beside memtrain
+        folder = str(Path(file).parent)
+        assert is_machinery(f'{folder}/x.py') and not is_machinery(f'{folder}vision/x.py')
+        assert not is_machinery(f'{folder}_try.py')

@@ -18,11 +18,11 @@ def test_ray_says_what_to_install():
 
 
 # %% ../nbs/proofs/pipeline.ipynb #df04b17e
-import copy, functools, gzip, json, random, sys, tempfile, time, types
+import copy, functools, gzip, json, os, random, sys, tempfile, time, types
 from pathlib import Path
 from unittest import mock
 import numpy as np
-from fastcore.test import test_eq
+from fastcore.test import test_eq, test_fail
 from memtrain.text import (
     Chunk,
     Part,
@@ -186,6 +186,34 @@ def test_a_cluster_gets_the_function_and_the_settings_once():
     test_eq(got, [(i, (i, settings, ('val',))) for i in range(20)])
     test_eq((sorted(calls), pool.name, pool.ahead), (['put', 'remote'], 'ray, 2 CPUs on 1 nodes', 5))
     pool.close()
+
+# %% ../nbs/proofs/pipeline.ipynb #09fd5095
+def test_a_cluster_that_starts_slowly_is_started_again():
+    def fail(message, times):
+        def init(**how):
+            tries.append(how['num_cpus'])
+            if len(tries) <= times:
+                raise Exception(message)
+
+        return init
+
+    ray = types.ModuleType('ray')
+    ray.is_initialized = lambda: False
+    ray.shutdown = lambda: None
+    ray.cluster_resources = lambda: {'CPU': 2.0}
+    ray.nodes = lambda: [{'Alive': True}]
+    slow = 'The current node timed out during startup.'
+    runs = (slow, 2, None, 3), (slow, 3, 'ray start --head', 3), ('no', 1, 'no', 1)
+    for message, times, said, needed in runs:
+        tries = []
+        ray.init = fail(message, times)
+        with mock.patch.dict(sys.modules, ray=ray), mock.patch.dict(os.environ):
+            os.environ.pop('RAY_ADDRESS', None)
+            if said:
+                test_fail(lambda: open_pool('ray', 2), contains=said)
+            else:
+                open_pool('ray', 2).close()
+        test_eq(tries, [2] * needed)
 
 # %% ../nbs/proofs/pipeline.ipynb #f4551b98
 def sample_of(files, limit=None, **options):
