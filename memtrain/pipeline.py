@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import psutil
 
 from .core import MemtrainError, get_machine, option, progress
 from memtrain.text import (
@@ -172,13 +173,23 @@ class _RayTask:
             raise
 
 
+def _end_ray(processes):
+    "Kill those of Ray's among `processes`, which it leaves behind where a start fails"
+    for p in processes:
+        with contextlib.suppress(psutil.Error):
+            if any('ray' in word for word in p.cmdline()):
+                p.kill()
+
+
 def _start_ray(ray, **where):
     "Start a cluster on this machine, or join one"
     for tries_left in (2, 1, 0):  # a busy machine can need longer than the 30 s that Ray gives a start
+        before = psutil.Process().children(recursive=True)
         try:
             return ray.init(**where, log_to_driver=False, logging_level='ERROR')
         except Exception as e:
             ray.shutdown()
+            _end_ray(set(psutil.Process().children(recursive=True)) - {*before})
             if 'timed out during startup' not in str(e):
                 raise
             if not tries_left:

@@ -89,8 +89,8 @@ def _attention_backward(func, args, kwargs, out):
 # %% ../nbs/memory/05_simulate.ipynb #033b5c30
 _ASKED = {}  # bytes, by layout
 # bytes of what a kernel is given, results included: as a rule; and where it is asked of the smallest part of
-# a larger one that tells how it grows, such as four pictures
-ASK_LIMIT, _LIMIT_OF_PARTS = 32 << 20, 1 << 30
+# a larger one that tells how it grows, such as four pictures. That can take ten times as many bytes.
+ASK_LIMIT, _LIMIT_OF_PARTS = 32 << 20, 256 << 20
 
 
 def _bytes_of(tree):
@@ -139,7 +139,8 @@ def _product(func, args, kwargs, out):
 
 def _taken(func, args, **kwargs):
     "What `func` takes, its results with it"
-    return sum(ask_kernel(func, args, kwargs, (), limit=_LIMIT_OF_PARTS))
+    limit = ASK_LIMIT if args[0].itemsize < 4 else _LIMIT_OF_PARTS  # 16 bits take minutes on many a CPU
+    return sum(ask_kernel(func, args, kwargs, (), limit=limit))
 
 
 def _along(ask, whole, part):
@@ -219,10 +220,22 @@ def _promotions(func, args, kwargs, out):
     return [t.numel() * common.itemsize for t in (a, b) if t.dtype != common]
 
 
+def _reduction(func, args):
+    "How a loss is reduced: 0 not at all, 1 mean, 2 sum"
+    at = 3 if func._schema.name == 'aten::binary_cross_entropy' else 2
+    return args[at] if len(args) > at else 1
+
+
 def _unreduced(func, args, kwargs, out):
     "The bytes of the elements' losses behind a mean or sum `out`"
     whole = torch.broadcast_shapes(args[0].shape, args[1].shape)
-    return (math.prod(whole) * out.itemsize if out.ndim == 0 else 0,)
+    return (math.prod(whole) * out.itemsize if _reduction(func, args) else 0,)
+
+
+def _regression(func, args, kwargs, out):
+    "The elements' losses; those of 16 bits in float32 too, of which a CPU takes the mean"
+    (losses,) = _unreduced(func, args, kwargs, out)
+    return losses, 2 * losses if out.itemsize == 2 and _reduction(func, args) == 1 else 0
 
 
 # of these the elements' losses lie in a block of their own, too, while the mean is taken
@@ -235,16 +248,22 @@ def _ctc_backward(func, args, kwargs, out):
 
 
 def _masked_select(func, args, kwargs, out):
-    "The mask in whole numbers, and their sums so far (aten/src/ATen/native/TensorAdvancedIndexing.cpp)"
-    numbers = 8 * math.prod(torch.broadcast_shapes(args[0].shape, args[1].shape))
-    return numbers, numbers
+    """The mask in whole numbers, and their sums so far; before there is a result the first alone, for their
+    sum (aten/src/ATen/native/TensorAdvancedIndexing.cpp)"""
+    whole = torch.broadcast_shapes(args[0].shape, args[1].shape)
+    numbers = math.prod(whole)
+    plain = all(t.shape == whole and t.is_contiguous() for t in args[:2])
+    # at::internal::GRAIN_SIZE: what is smaller one thread does, with no such sums
+    if not out.numel() or plain and (numbers < 32768 or torch.get_num_threads() == 1):
+        return (max(0, 8 * numbers + 8 - out.nbytes),)
+    return 8 * numbers, 8 * numbers
 
 
 # operation to the rule that gives the bytes of each block that it holds while it runs
 CPU_TEMPORARIES = {
     'aten::_scaled_dot_product_flash_attention_for_cpu': _attention,
     'aten::_scaled_dot_product_flash_attention_for_cpu_backward': _attention_backward,
-    **dict.fromkeys(_REGRESSION, _unreduced),
+    **dict.fromkeys(_REGRESSION, _regression),
     **dict.fromkeys(('aten::mm', 'aten::addmm', 'aten::bmm', 'aten::baddbmm'), _product),
     **dict.fromkeys(
         (f'aten::{op}{end}' for op in ('add', 'sub', 'mul', 'div') for end in ('', '_')), _promotions
@@ -299,11 +318,10 @@ def kernels_of(
     return replace(_CUDA, card=card, temporaries=_CUDA.temporaries | card_temporaries(card))
 
 # %% ../nbs/memory/05_simulate.ipynb #063ae9c9
-# operations that are in place without our watch: autograd's engine sums gradients with the first
-# (torch/csrc/autograd/functions/accumulate_grad.h, input_buffer.cpp), and formulas of gradients write into
-# their own zeros with the others (FunctionsManual.cpp: not where tensors are of a subclass)
+# operations that are in place without our watch: formulas of gradients write into their own zeros with them
+# (torch/csrc/autograd/FunctionsManual.cpp: not where tensors are of a subclass). And autograd's engine sums
+# gradients with `add` (functions/accumulate_grad.h, input_buffer.cpp)
 _IN_PLACE = {
-    'aten.add.Tensor',
     'aten.scatter_add.default',
     'aten.scatter.src',
     'aten.index_add.default',
@@ -312,13 +330,23 @@ _IN_PLACE = {
     'aten.masked_scatter.default',
     'aten.put.default',
 }
+# of these the gradients of what was written over are out of place: they don't accumulate
+_ACCUMULATING = 'aten.index_put.default', 'aten.put.default'
 # functions between the engine and us
 _OURS = {'_by_engine', 'see', 'watch', '__torch_dispatch__'}
 
 
+def _can_be_in_place(func, args):
+    "Whether autograd's engine may do `func` in place of its first operand"
+    name = str(func)
+    if name == 'aten.add.Tensor':
+        return not torch.is_grad_enabled()  # with gradients of gradients it keeps both
+    return name in _IN_PLACE and (name not in _ACCUMULATING or args[3:] == (True,))
+
+
 def _by_engine():
-    "Whether autograd's engine has called, and gradients of gradients aren't asked for"
-    if torch._C._current_graph_task_id() == -1 or torch.is_grad_enabled():
+    "Whether autograd's engine has called"
+    if torch._C._current_graph_task_id() == -1:
         return False
     frame = sys._getframe()
     while frame and frame.f_code.co_name in _OURS:
@@ -343,6 +371,7 @@ def _key(t):
 
 
 _WHERE = torch.ops.prim.device.default
+_MASKED_SELECT = torch.ops.aten.masked_select.default
 
 
 def _tensors(values):
@@ -477,8 +506,11 @@ class Values:
                 return self.look(func, args, kwargs, operands[0].fake_device)
             if op == 'aten::index' and self.knows(_fakes(args[1])):
                 return self.select(func, *args)
-            if op == 'aten::masked_select' and self.knows(_fakes(args[1:])):
-                x, mask = torch.broadcast_tensors(*args)
+            if func is _MASKED_SELECT and args[1].dtype == torch.bool and self.knows(_fakes(args[1:])):
+                if args[0].device != args[1].device:
+                    told = f'{_TWO_DEVICES}, {args[0].device} and {args[1].device}!'
+                    raise RuntimeError(told.replace(str(STAND_IN), 'cuda:0')) from None
+                x, mask = torch.broadcast_tensors(*(t if t.ndim else t.unsqueeze(0) for t in args))
                 return self.select(torch.ops.aten.index.Tensor, x, [mask])
             return self.guess(func, args, e)
         except RuntimeError as e:
@@ -616,6 +648,8 @@ class Values:
         rows = out.numel() // max(1, k)
         if self.generator is None:
             found = torch.arange(rows * k).view(rows, k) % choices
+        elif k == 1:
+            found = torch.randint(choices, (rows, 1), generator=self.generator)
         else:
             found = torch.rand(rows, choices, generator=self.generator).argsort(1)[:, :k]
         if not several:
@@ -721,7 +755,7 @@ class Tracer(TorchDispatchMode):
         super().__init__()
         self.builder, self.fake, self.kernels, self.script = builder, fake, kernels, script
         self.on_cpu = kernels.name == 'cpu'
-        self.held = {}  # key of a storage to its weak reference and bytes
+        self.held = {}  # key of a storage to its weak reference and the fake's bytes
         self.notes, self.marks = [], []  # for the reader of the trace; of `mark`, where we are
         self.module = ''  # that is at work, where somebody follows that
         self.values = self.values_of(routing, self.notes)
@@ -795,8 +829,8 @@ class Tracer(TorchDispatchMode):
         if self.script and not on_cuda(t):
             self.hold(storage, 0)
             return
-        size = self.kernels.round_size(max(storage.nbytes(), least))
-        new = self.hold(storage, size), size, op, category
+        own, size = map(self.kernels.round_size, (storage.nbytes(), max(storage.nbytes(), least)))
+        new = self.hold(storage, own), size, op, category
         if torch.is_tensor(first) and not first._is_view() and _by_engine():
             self.pending = new, _key(first)
         else:
@@ -957,7 +991,7 @@ class Tracer(TorchDispatchMode):
     def watch(self, func: Callable, args: tuple, kwargs: dict, out: Any):
         "Tell of the results of `func`, of operands that it resized, of what its kernel holds meanwhile"
         op, category = func._schema.name, self.category(func._schema.name)
-        first = args[0] if str(func) in _IN_PLACE else None
+        first = args[0] if _can_be_in_place(func, args) else None
         least = _unreduced(func, args, kwargs, out)[0] if op in _LOSSES_KEPT else 0
         if self.script:
             for i in ON_HOST.get(op, ()):

@@ -326,6 +326,12 @@ def _own_line(frames):
     return own[:2]
 
 
+def _called_by_user():
+    "Whether it is a line of the user's that asks, and none of an installed package"
+    callers = find_callers()  # none in a thread of a pool that calls a function of Python's own
+    return not callers or not is_installed(callers[0][0])
+
+
 class _Imports(RealImports):
     "Runs installed packages without the modes, and the user's modules with them; then changes what has to be"
 
@@ -543,7 +549,7 @@ def isolate(
             told('nvidia-smi was not started: it printed nothing')
             args = 'true' if isinstance(args, str) else ['true']
         elif program not in _HARMLESS:
-            if not is_installed(find_callers()[0][0]):
+            if _called_by_user():
                 told(f'{program} was not started')
             raise FileNotFoundError(errno.ENOENT, 'a simulated script starts no other program', program)
         start(self, args, *rest, **kwargs)
@@ -698,7 +704,7 @@ def _dress(tracer, told, ranks):
     def compile(model=None, **kwargs):
         if model is None:
             return lambda f: compile(f)
-        if model is not None and not is_installed(find_callers()[0][0]):
+        if model is not None and _called_by_user():
             told('torch.compile: this is the memory of the step without it')
         return model
 
@@ -1119,7 +1125,7 @@ class _Run:
 
     def stand_for_folder(self, path):
         "The names in a folder that isn't there, if the user's own code asks for them"
-        if is_installed(find_callers()[0][0]):
+        if not _called_by_user():
             return None
         self.told(f'{path}: made-up files stand in')
         return list_files()

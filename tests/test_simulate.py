@@ -196,6 +196,9 @@ def test_simulate_knows_losses_of_regression():
         F.huber_loss,
         lambda a, b: F.binary_cross_entropy(a.sigmoid(), b),
         lambda a, b: F.mse_loss(a, b, reduction='none').sum(),
+        lambda a, b: F.mse_loss(a, b).div_(4),  # it keeps its storage
+        lambda a, b: F.mse_loss(a.bfloat16(), b.bfloat16()),
+        lambda a, b: F.huber_loss(a.half(), b.half(), reduction='sum'),
     ):
         error, simulated, true = _error(
             (lambda: nn.Linear(16, 128), adam, plain_step(pair, lambda m, x, y: loss(m(x), y)))
@@ -204,6 +207,7 @@ def test_simulate_knows_losses_of_regression():
 
     def step(model, optimizer):
         a, b = (torch.rand(512, 128, device=model.weight.device) for _ in range(2))
+        F.mse_loss(a[0, 0], b[0, 0], reduction='none')
         return [f(a, b) for f in (F.mse_loss, F.smooth_l1_loss, F.huber_loss, F.binary_cross_entropy)]
 
     # where the elements' losses lie: beside the mean, which has a storage as large; beside it; in its storage
@@ -236,12 +240,46 @@ def test_simulate_knows_which_sums_are_in_place():
         'index': lambda w: w[:, every],
         'max': lambda w: w.max(1).values,
         'sgn': lambda w: w.sgn() * w,
+        'put': lambda w: w.put(every, x[0]).mul_(2),
+        'index_put': lambda w: w.clone().index_put((every[:50],), x[0, 0]),
+        'twice': lambda w: torch.autograd.grad(w.index_select(1, every).sum(), w, create_graph=True)[0] * w,
     }
     for name, use in uses.items():
         error, simulated, true = _error((Matrix, sgd, plain_step(lambda: (), lambda m: use(m.w).sum())))
         # told wrong, product, transposed and gather are off by 17 % or more
         assert error <= 1e-2, (name, simulated.peak, true.peak)
         assert all(b.op != 'aten::masked_scatter' for b in simulated.blocks)
+
+# %% ../nbs/proofs/simulate.ipynb #570803ad
+def test_simulate_selects_by_a_known_mask():
+    class Matrix(nn.Module):
+        def __init__(self, shape):
+            super().__init__()
+            self.w = nn.Parameter(torch.randn(shape))
+
+    def steps(shape, mask):
+        loss = lambda m: m.w.masked_select(mask()).sum()
+        return lambda: Matrix(shape), sgd, plain_step(lambda: (), loss)
+
+    ones = lambda *shape: torch.ones(shape, dtype=torch.bool)
+    masks = (
+        lambda: ones(128, 128),
+        lambda: ones(300, 128),
+        lambda: ~ones(128, 128),
+        lambda: torch.arange(128) > 64,
+        lambda: ones(128, 128).t().triu(),
+    )
+    for mask in masks:
+        error, simulated, true = _error(steps((300, 128) if len(mask()) == 300 else (128, 128), mask))
+        assert abs(simulated.peak - true.peak) < 64, (mask(), simulated.peak, true.peak)
+    assert simulate(*steps((), lambda: torch.tensor(True))).peak > 0
+    whole = lambda: ones(128, 128).long()
+    test_fail(lambda: simulate(*steps((128, 128), whole)), contains='masked_select', exc=MemtrainError)
+    on_card = lambda: Matrix((128, 128)).cuda()
+    for device, fails in (('cpu', True), ('cuda', False)):
+        loss = lambda m: m.w.masked_select(ones(128, 128).to(device)).sum()
+        run = lambda: simulate(on_card, sgd, plain_step(lambda: (), loss), 'rtx3090')
+        test_fail(run, contains='found at least two devices, cuda:0 and cpu!') if fails else run()
 
 # %% ../nbs/proofs/simulate.ipynb #a3d7f844
 def test_simulate_ends_balanced_and_touches_nothing():
