@@ -241,7 +241,7 @@ def test_simulate_knows_which_sums_are_in_place():
         'max': lambda w: w.max(1).values,
         'sgn': lambda w: w.sgn() * w,
         'put': lambda w: w.put(every, x[0]).mul_(2),
-        'index_put': lambda w: w.clone().index_put((every[:50],), x[0, 0]),
+        'index_put': lambda w: w.clone().index_put_((every[:50],), x[0, 0]).mul_(2),
         'twice': lambda w: torch.autograd.grad(w.index_select(1, every).sum(), w, create_graph=True)[0] * w,
     }
     for name, use in uses.items():
