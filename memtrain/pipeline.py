@@ -177,7 +177,7 @@ def _end_ray(processes):
     "Kill those of Ray's among `processes`, which it leaves behind where a start fails"
     for p in processes:
         with contextlib.suppress(psutil.Error):
-            if any('ray' in word for word in p.cmdline()):
+            if any('/ray/' in word.replace(os.sep, '/') for word in p.cmdline()):
                 p.kill()
 
 
