@@ -89,7 +89,7 @@ def _attention_backward(func, args, kwargs, out):
 # %% ../nbs/memory/05_simulate.ipynb #033b5c30
 _ASKED = {}  # bytes, by layout
 # bytes of what a kernel is given, results included: as a rule; and where it is asked of the smallest part of
-# a larger one that tells how it grows, such as four pictures. That can take ten times as many bytes.
+# a larger one that tells how it grows, such as four pictures. A run takes a few times as many bytes.
 ASK_LIMIT, _LIMIT_OF_PARTS = 32 << 20, 256 << 20
 
 
