@@ -46,6 +46,10 @@ class ScriptRun:
     written: list[str] = field(default_factory=list)  # files that it wrote, which are gone
     operations: int = 0  # on tensors of the card
     backwards: int = 0  # backward passes
+    optimizers: int = 0  # that it made
+    early: bool = False  # whether it ended before it was stopped, and was to make more steps
+    # [what, file, line] of what was guessed, the latest first: what it was, for which line of the user's
+    guesses: list = field(default_factory=list)
     # what may help it: names of `memtrain.remedies.REMEDIES`
     remedies: list[str] = field(default_factory=list)
     changed: list[str] = field(default_factory=list)  # lines to write, of the remedy that was asked for
@@ -58,8 +62,9 @@ class ScriptRun:
 
     @property
     def failed(self) -> bool:
-        "Whether there is no verdict: the script failed, or put nothing on the card"
-        return bool(self.error or self.status or not self.trace.blocks)
+        "Whether there is no verdict: the script failed, put nothing on the card, or trained nothing"
+        untrained = self.optimizers and not self.marks
+        return bool(self.error or self.status or not self.trace.blocks or untrained)
 
     @property
     def fits(self) -> bool:
@@ -180,6 +185,8 @@ class ScriptRun:
             seconds=self.seconds,
             notes=self.notes,
             assumed=self.assumed,
+            early=self.early,
+            guesses=self.guesses,
             written=self.written,
         )
 
@@ -260,6 +267,33 @@ def _tell_time(run):
         yield f'A step takes {limit:.3g} to {likely:.3g} s on {name}, by arithmetic: {used}'
 
 
+def _count_steps(run):
+    "How many steps the optimizers made, in words"
+    return f'{len(run.marks)} step{"s" * (len(run.marks) != 1)} of the optimizer'
+
+
+def _tell_last_words(run):
+    return (f'  {line}' for line in run.said)
+
+
+def _tell_guesses(run):
+    "What was guessed before the script ended"
+    if run.guesses:
+        yield 'What only a GPU would know was guessed, the latest first; if it ended by that, leave it out:'
+    for what, file, line in run.guesses[:_TOP]:
+        yield f'  {_short((file, line), run.script)}: {what}'
+
+
+def _tell_early(run):
+    "That the verdict is about less than the usual steps"
+    if not run.optimizers and not run.backwards:
+        yield f'{run.script} trains nothing: {run.ended} without an optimizer. This is what ran until then'
+        yield from _tell_last_words(run)
+        return
+    yield f'{run.script} {run.ended} after {_count_steps(run)}: the verdict is about no more than that'
+    yield from _tell_last_words(run)
+
+
 def _tell(run):
     "The lines that the command prints"
     if run.error:
@@ -271,20 +305,26 @@ def _tell(run):
             yield '  --stand_in has made-up data in the place of what is not here'
     elif run.status:
         yield f'{run.script} {run.ended}'
-        yield from (f'  {line}' for line in run.said)
+        yield from _tell_last_words(run)
         if any('unrecognized arguments' in line for line in run.said):
             yield "  memtrain's own flags go before the script, the script's own after it"
     elif not run.trace.blocks:
         yield f'Nothing was put on the card ({run.ended}): the script has to say .cuda() or device="cuda"'
+        yield from _tell_last_words(run)
+    elif run.failed:
+        yield f'{run.script} {run.ended}, and no optimizer has made a step'
+        yield from _tell_last_words(run)
     if run.failed:
         held = format_size(run.trace.peak) if run.trace.blocks else 'nothing'
-        steps = f'{len(run.marks)} steps of the optimizer'
-        yield f'No verdict: until then it held {held} on the card, after {steps}'
+        yield f'No verdict: until then it held {held} on the card, after {_count_steps(run)}'
+        yield from _tell_guesses(run)
         yield from (f'Note: {note}' for note in run.notes)
         return
     yield from (_tell_card(run, card) for card in run.cards)
     if len(run.cards) == 1 and not run.fits:
         yield f'  {run.failure(run.cards[0])[1]}'
+    if run.early:
+        yield from _tell_early(run)
     yield from _tell_peak(run)
     yield from _tell_time(run)
     for at, size in [*run.grows.items()][:_TOP]:
@@ -442,28 +482,48 @@ def _send(request):
         return _servers[-1], _servers[-1].send(request)
 
 # %% ../nbs/reference/81_script.ipynb #c1770d70
-def _ask(request, folder, told):
-    "What the process that runs the script answers; it is ended with us"
-    asked, log = folder / 'request.json', folder / 'output'
-    asked.write_text(json.dumps(request | dict(log=str(log), folder=os.getcwd())), encoding='utf-8')
-    started = time.perf_counter()
-    server, channel = _send(asked)
-    status = server.wait(channel, lambda: told(time.perf_counter() - started))
-    said = ''.join(f.read_text(errors='replace') for f in (log, server.log) if f.exists())
-    said = said.strip().splitlines()
-    answer = Path(request['answer'])
-    if not answer.exists():
-        last = said[-1] if said else 'without a word'
-        raise MemtrainError(
-            f'the process of {request["script"]} ended with status {status}: {last}',
-            'run the script itself to see whether it starts',
-        )
-    found = json.loads(answer.read_text(encoding='utf-8'))
-    return found | dict(said=said[-3:] if found['status'] else [])
+def _ask(request, told, turned=()):
+    "What the process that runs the script answers, which guesses otherwise at the places in `turned`"
+    with tempfile.TemporaryDirectory(prefix='memtrain_') as folder:
+        folder = Path(folder)
+        asked, log, overlay, answer = (folder / name for name in ('request', 'output', 'files', 'answer'))
+        overlay.mkdir()
+        request |= dict(turned=turned, folder=os.getcwd())
+        request |= dict(log=str(log), overlay=str(overlay), answer=str(answer))
+        asked.write_text(json.dumps(request), encoding='utf-8')
+        server, channel = _send(asked)
+        status = server.wait(channel, told)
+        said = ''.join(f.read_text(errors='replace') for f in (log, server.log) if f.exists())
+        said = said.strip().splitlines()
+        if not answer.exists():
+            last = said[-1] if said else 'without a word'
+            raise MemtrainError(
+                f'the process of {request["script"]} ended with status {status}: {last}',
+                'run the script itself to see whether it starts',
+            )
+        return json.loads(answer.read_text(encoding='utf-8')) | dict(said=said[-3:])
+
+
+_TURNS = 4  # guesses that are tried the other way
+
+
+def _ask_on(request, told):
+    "The answer; where guesses ended the script early, that of a run in which they went the other way"
+    answer, turned, tried = _ask(request, told), [], []
+    while answer['early'] and len(tried) < _TURNS:
+        # the latest first
+        place = next((at for *at, turns, _, _, _ in answer['guesses'] if turns and at not in tried), None)
+        if place is None:
+            break
+        tried.append(place)
+        other = _ask(request, told, [*turned, place])
+        if len(other['marks']) > len(answer['marks']):
+            answer, turned = other, [*turned, place]
+    return answer
 
 
 _ANSWERED = 'ended status said error marks notes assumed written operations'.split()
-_ANSWERED += 'backwards remedies changed flags work tf32'.split()
+_ANSWERED += 'backwards optimizers early remedies changed flags work tf32'.split()
 
 
 def _read_trace(answer):
@@ -516,33 +576,26 @@ def simulate_script(
     ranks = dict(RANK=0, LOCAL_RANK=0, WORLD_SIZE=nproc, LOCAL_WORLD_SIZE=nproc)
     torchrun = {**ranks, 'MASTER_ADDR': '127.0.0.1', 'MASTER_PORT': 29500} if nproc > 1 else {}
     started = time.perf_counter()
-    with tempfile.TemporaryDirectory(prefix='memtrain_') as folder:
-        folder = Path(folder)
-        (folder / 'files').mkdir()
-        answer = _ask(
-            dict(
-                script=str(path),
-                args=[str(a) for a in args],
-                module=module,
-                steps=steps,
-                ranks=nproc,
-                stand_in=stand_in,
-                remedies=remedies,
-                limit=limit,
-                card=max(cards, key=lambda d: d.memory).name,
-                environment={name: str(value) for name, value in torchrun.items()},
-                overlay=str(folder / 'files'),
-                answer=str(folder / 'answer.json'),
-            ),
-            folder,
-            told,
-        )
+    request = dict(
+        script=str(path),
+        args=[str(a) for a in args],
+        module=module,
+        steps=steps,
+        ranks=nproc,
+        stand_in=stand_in,
+        remedies=remedies,
+        limit=limit,
+        card=max(cards, key=lambda d: d.memory).name,
+        environment={name: str(value) for name, value in torchrun.items()},
+    )
+    answer = _ask_on(request, lambda: told(time.perf_counter() - started))
     trace = _read_trace(answer)
     return ScriptRun(
         str(path),
         trace,
         [reserve(trace, card, card.capacity) for card in cards],
         **{name: answer[name] for name in _ANSWERED},
+        guesses=[guess[-3:] for guess in answer['guesses']],
         stands_in=stand_in is not None,
         took=time.perf_counter() - started,
     )

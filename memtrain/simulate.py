@@ -363,6 +363,8 @@ _KNOWN, _KNOWN_FLOATS, _KNOWN_ONES = 512 << 20, 4096, 16 << 20
 _ROUTING = 'aten::topk', 'aten::argmax', 'aten::sort', 'aten::multinomial'
 _NOT_FINITE, _EQUALITY = ('aten::isnan', 'aten::isinf'), ('aten::eq', 'aten::ne')
 _ASSUMED = {*_ROUTING, *_NOT_FINITE, *_EQUALITY}
+# of a `GradScaler`: gradients, and a flag that stays what it is, since all was finite
+_UNSCALED = 'aten::_amp_foreach_non_finite_check_and_unscale_'
 _NO_DATA = DataDependentOutputException, DynamicOutputShapeException  # of operations that ask for values
 
 
@@ -536,7 +538,7 @@ class Values:
             written = [
                 x for a, x in zip(func._schema.arguments, args) if a.alias_info and a.alias_info.is_write
             ]
-            for t in _fakes(written):
+            for t in _fakes(written[:1] if op == _UNSCALED else written):
                 self.forget(t)
         elif not known and op in _ASSUMED:
             with _really():
@@ -555,9 +557,9 @@ class Values:
 
     def guess(self, func: Callable, args: tuple, error: Exception):
         "The result of `func`, which asks for values that nobody knows; raises where none are assumed"
-        # the three assumptions begin here: a float that the step reads is 0.0
+        # the three assumptions begin here: a float that the step reads is 1.0
         if func._schema.name == 'aten::_local_scalar_dense' and args[0].is_floating_point():
-            return 0.0
+            return 1.0
         raise error
 
     def numpy(self, t: torch.Tensor):

@@ -229,7 +229,7 @@ def divert_files(
 class Unknown(float):
     "A number that nobody has computed: it may be printed and computed with; who compares it is noted"
 
-    told = None  # called with what is assumed
+    decides = None  # called with what is asked, what it is as 1.0, and otherwise; gives what it is taken as
 
     def __str__(self):
         return '?'
@@ -240,45 +240,72 @@ class Unknown(float):
         return '?'
 
     def _computed(self, *others):
-        return Unknown(0.0)
+        return Unknown(1.0)
 
     __add__ = __sub__ = __mul__ = __truediv__ = __pow__ = __neg__ = __pos__ = __abs__ = _computed
     __radd__ = __rsub__ = __rmul__ = __rtruediv__ = __rpow__ = _computed
     __floordiv__ = __mod__ = __rfloordiv__ = __rmod__ = __round__ = _computed
 
-    def _decides(name):
+    def _compared(name):
         def compare(self, *other):
+            found = getattr(float, name)(self, *other)
             # torch asks whether numbers are finite, which is assumed everywhere
-            if not sys._getframe(1).f_globals.get('__name__', '').startswith('torch.'):
-                Unknown.told('a number that was compared is 0.0')
-            return getattr(float, name)(self, *other)
+            if found is NotImplemented or sys._getframe(1).f_globals.get('__name__', '').startswith('torch.'):
+                return found
+            return Unknown.decides('a comparison of an unknown number', found, not found)
 
         return compare
 
-    __lt__, __le__, __gt__, __ge__ = map(_decides, ('__lt__', '__le__', '__gt__', '__ge__'))
-    __eq__, __ne__, __bool__, __int__ = map(_decides, ('__eq__', '__ne__', '__bool__', '__int__'))
+    __lt__, __le__, __gt__, __ge__ = map(_compared, ('__lt__', '__le__', '__gt__', '__ge__'))
+    __eq__, __ne__, __bool__ = map(_compared, ('__eq__', '__ne__', '__bool__'))
     __hash__ = float.__hash__
 
+    def __int__(self):
+        return Unknown.decides('an unknown number that became a whole one', 1)
+
 # %% ../nbs/reference/82_stage.ipynb #8b557245
+_LARGE = 1e6  # a loss with which no training ends
+
+
 class _Assumed(Values):
     "As `simulate` knows values; what it refuses is assumed here, and noted"
 
     def __init__(self, *args):
         super().__init__(*args)
         self.assumed = Counter()  # (what, file, line) to how often
+        # (what, file, line) that asked, maybe of a library, to whether it can be turned, and what was found,
+        # file and line of the user's; the latest last
+        self.guesses = {}
+        self.turned = set()  # those of them that are to be taken otherwise
 
     def assume_that(self, what):
         "Note `what`, with the line of the user's that asked"
-        file, line = _own_line(find_callers())
-        self.assumed[what, file, line] += 1
+        self.assumed[what, *_own_line(find_callers())] += 1
+
+    def decide(self, what, found, other=None, quiet=False):
+        "What `what` is taken as: `found`, or the `other`, if there is one, where that ended the script early"
+        callers = find_callers()
+        place = what, *(callers[0][:2] if callers else ('', 0))
+        turned = place in self.turned
+        told = f'{what} is {found}'
+        if turned:
+            told = f'{what} is {other}, since {found} ended the script early'
+        self.guesses.pop(place, None)
+        self.guesses[place] = other is not None, told, *_own_line(callers)
+        if turned or not quiet:
+            self.assume_that(told)
+        return other if turned else found
 
     def guess(self, func, args, error):
         "The result of `func`, as if every choice among unknown values had gone the way that takes most"
         op, x = func._schema.name, args[0]
         if op == 'aten::_local_scalar_dense':
+            if x.dtype == torch.bool:
+                return self.decide('an unknown bool', False, True)
             if not x.is_floating_point():
-                self.assume_that(f'an unknown {str(x.dtype)[6:]} is 0')
-            return False if x.dtype == torch.bool else 0.0 if x.is_floating_point() else 0
+                return self.decide(f'an unknown {str(x.dtype)[6:]}', 0)
+            # most only print it
+            return self.decide('an unknown number', super().guess(func, args, error), quiet=True)
         if op == 'aten::equal':
             self.assume_that('unknown values differ from those that they are compared with')
             return False
@@ -730,8 +757,9 @@ def _dress(tracer, told, ranks):
     torch.tensor = _gather(torch.tensor)
     # what a script writes is gone: `--snapshot` writes the one that a card would have
     torch.cuda.memory._snapshot = lambda *args, **kwargs: dict(segments=[], device_traces=[[]])
-    read = FakeTensor.item
+    read, exactly = FakeTensor.item, FakeTensor.__float__
     FakeTensor.item = lambda t: _tell_float(read(t), tracer, t)
+    FakeTensor.__float__ = lambda t: _tell_exactly(exactly(t), tracer, t)
     # a card of today comes with NCCL, which scripts ask for before they trust its bfloat16
     dist.is_nccl_available = dist.distributed_c10d.is_nccl_available = lambda: True
     torch.cuda.nccl.version = lambda: (2, 27, 5)
@@ -805,6 +833,12 @@ class _Shape:
 def _tell_float(value, tracer, t):
     "What a script reads of `t`: a number that is known, or one that says that it isn't"
     return Unknown(value) if type(value) is float and not tracer.values.knows([t]) else value
+
+
+def _tell_exactly(value, tracer, t):
+    "What `float` makes of `t`, where no `Unknown` can be: a large number where 1.0 ended the script early"
+    values = tracer.values
+    return value if values.knows([t]) else values.decide('a number', value, _LARGE, quiet=True)
 
 # %% ../nbs/reference/82_stage.ipynb #11da31f0
 class _Repeats:
@@ -985,12 +1019,12 @@ class _Run:
         self.peaks.append(self.tracer.most)
         self.tracer.most = self.tracer.now
         done, asked = len(self.peaks), self.asked.get('steps')
-        alike = done >= 3 and self.peaks[-1] == self.peaks[-2]
+        alike = done >= _STEADY and self.peaks[-1] == self.peaks[-2]
         if done >= (asked or 6) or alike and not asked:
-            self.deliver(f'stopped after {done} steps')
+            self.deliver(f'stopped after {done} steps', early=False)
 
-    def deliver(self, ended, error=None):
-        "Write the answer, and end the process"
+    def deliver(self, ended, error=None, early=True):
+        "Write the answer, and end the process; `early` is what ends before we have seen enough"
         signal.setitimer(signal.ITIMER_REAL, 0)  # `limit_time` has nothing to say any more
         if self.asked['ranks'] > 1 and not torch.distributed.is_initialized():
             self.told("no process group was made: this is the memory of one process alone")
@@ -1018,6 +1052,9 @@ class _Run:
             notes=[*self.notes, *(n for n in dict.fromkeys(self.tracer.notes) if 'routing=' not in n)],
             assumed=[[*place, n] for place, n in self.tracer.values.assumed.items()],
             written=sorted(self.overlay.written),
+            optimizers=self.optimizers,
+            guesses=[[*place, *found] for place, found in reversed(self.tracer.values.guesses.items())],
+            early=early and len(self.marks) < _STEADY,
             backwards=self.backwards,
             # gradients that are added up, or limited as a whole, are needed all at once
             remedies=[
@@ -1066,7 +1103,8 @@ class _Run:
         self.overlay = Overlay(self.asked['overlay'])
         with contextlib.ExitStack() as stack:
             self.tracer = stack.enter_context(simulated(kernels_of(self.asked['card']), kind=_Stage))
-            Unknown.told = self.tracer.values.assume_that
+            Unknown.decides = self.tracer.values.decide
+            self.tracer.values.turned.update(map(tuple, self.asked['turned']))
             self.repeats = _Repeats(self.tracer, self.told)
             torch.nn.Module.__call__ = lambda module, *args, **kwargs: self.repeats(module, *args, **kwargs)
             _dress(self.tracer, self.told, self.asked['ranks'])
@@ -1113,7 +1151,8 @@ class _Run:
     def limit_time(self):
         "After so many seconds what was seen until then is the answer: a loop without an optimizer has no end"
         seconds = self.asked['limit']
-        signal.signal(signal.SIGALRM, lambda *_: self.deliver(f'stopped after {seconds:g} s, before the end'))
+        ended = f'stopped after {seconds:g} s, before the end'
+        signal.signal(signal.SIGALRM, lambda *_: self.deliver(ended, early=False))
         signal.setitimer(signal.ITIMER_REAL, seconds)
 
     def stand_in(self, path, shapes):
@@ -1141,6 +1180,7 @@ class _Run:
 
 
 _OPEN, _EXIT = io.open, os._exit
+_STEADY = 3  # steps: the first makes the optimizer's states, and the next has them from its beginning
 _OF_CUDA = 'flash_attn flash_attn_interface xformers apex transformer_engine kernels mamba_ssm'.split()
 
 # %% ../nbs/reference/82_stage.ipynb #9f53eddb

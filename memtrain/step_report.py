@@ -225,7 +225,7 @@ def _tell_verdict(run):
         least = min(fit, key=lambda p: p.memory, default=None)
         smallest = f', the smallest is {least.name} ({format_size(least.memory)})' if least else ''
         told.append(f'fits {len(fit)} of {len(run.cards)} cards{smallest}')
-    words = 'bad' if run.error or not run.fits else 'good'
+    words = 'bad' if run.failed or not run.fits else 'good'
     head, *rest = told
     rest += [line.removesuffix(' It holds') for line in lines[peak : peak + 1]]
     head = head[:1].upper() + head[1:]
