@@ -42,7 +42,7 @@ def on_cuda(
     return getattr(t, 'fake_device', None) == STAND_IN
 
 # %% ../nbs/memory/07_cuda.ipynb #e69ab227
-_CUDA, _NAMED = torch.device('cuda', 0), re.compile(r'cuda(:\d+)?')
+_CUDA, _NAMED = torch.device('cuda', 0), re.compile(r'cuda(?::(\d+))?')
 _FROM_DATA = torch.tensor, torch.as_tensor, torch.asarray  # made on the host, and copied
 # torch.cuda.FloatTensor and its like, of old scripts
 _TYPES = {
@@ -59,15 +59,28 @@ _TYPES = {
 }
 
 
+def _card(number=None, *args, **kwargs):
+    "What stands for the card with this `number`; there is one"
+    if number:
+        raise RuntimeError('CUDA error: invalid device ordinal: one card is simulated, cuda:0')
+    return STAND_IN
+
+
 def _place(device):
     "What stands for `device`, if it is one of CUDA"
-    named = isinstance(device, str) and _NAMED.fullmatch(device)
-    return STAND_IN if named or isinstance(device, torch.device) and device.type == 'cuda' else device
+    if isinstance(device, str) and (named := _NAMED.fullmatch(device)):
+        return _card(int(named[1] or 0))
+    return _card(device.index) if isinstance(device, torch.device) and device.type == 'cuda' else device
+
+
+def _place_any(device=None, *args, **kwargs):
+    "The same where a number is one of CUDA's cards"
+    return _card(device) if device is None or type(device) is int else _place(device)
 
 
 # what methods of a tensor do for one that may lie on the stand-in
 _METHODS = {
-    torch.Tensor.cuda: lambda t, *args, **kwargs: t.to(STAND_IN),
+    torch.Tensor.cuda: lambda t, *args, **kwargs: t.to(_place_any(*args, **kwargs)),
     torch.Tensor.pin_memory: lambda t, *args, **kwargs: t,
     torch.Tensor.get_device: lambda t: 0 if on_cuda(t) else -1,
 }
@@ -91,7 +104,8 @@ class CudaScript(TorchFunctionMode):
         kwargs, owner = kwargs or {}, getattr(func, '__self__', None)
         if func is torch.device:
             # a number alone is one of the accelerator's
-            return _CUDA if not self.inside and args and type(args[0]) is int else func(*args, **kwargs)
+            of_cuda = not self.inside and args and type(args[0]) is int
+            return torch.device('cuda', args[0]) if of_cuda else func(*args, **kwargs)
         if self.inside:
             return func(*args, **kwargs)
         for known, rule in _ATTRIBUTES.items():
@@ -104,7 +118,7 @@ class CudaScript(TorchFunctionMode):
         if func is torch.Tensor.type and args[1:] and str(args[1]).startswith('torch.cuda.'):
             return args[0].to(STAND_IN, _TYPES[str(args[1]).removeprefix('torch.cuda.')])
         if func is torch.Tensor.to and len(args) > 1 and type(args[1]) is int:
-            args = args[0], STAND_IN, *args[2:]
+            args = args[0], _card(args[1]), *args[2:]
         return self._make(func, *self._placed(func, args, kwargs))
 
     def _placed(self, func, args, kwargs):
@@ -112,11 +126,21 @@ class CudaScript(TorchFunctionMode):
         args = tuple(map(_place, args))
         kwargs = {k: _place(v) for k, v in kwargs.items() if k != 'pin_memory'}
         if type(kwargs.get('device')) is int:
-            kwargs['device'] = STAND_IN
+            kwargs['device'] = _card(kwargs['device'])
         unplaced = self.everything and not self.stepping and kwargs.get('device') is None
+        if isinstance(kwargs.get('generator'), torch.Generator):
+            self._check_generator(kwargs['generator'], kwargs.get('device'), args, unplaced)
         if unplaced and func in _device_constructors():
             kwargs['device'] = STAND_IN
         return args, kwargs
+
+    def _check_generator(self, generator, device, args, unplaced):
+        "Random numbers of a card are drawn by a generator of CUDA's, and others by one of the host's"
+        there = device == STAND_IN or device is None and any(map(on_cuda, args))
+        wanted = 'cuda' if there else 'cpu'
+        if not unplaced and generator.device.type != wanted:
+            found = generator.device.type
+            raise RuntimeError(f"Expected a '{wanted}' device type for generator but found '{found}'")
 
     def _make(self, func, args, kwargs):
         "The result of `func`; data of the host is copied to the stand-in"
@@ -158,6 +182,13 @@ class _Idle:
     wait = synchronize = wait_event = wait_stream = record
 
 
+class _Chosen(_Idle):
+    "`torch.cuda.device`: a card, which there has to be"
+
+    def __init__(self, device=None):
+        _place_any(device)
+
+
 class _Graph:
     "A CUDA graph, which may be named, but not made"
 
@@ -196,7 +227,7 @@ class _Typed:
 
 # what a script may tell a card, and nothing comes of it
 _UNANSWERED = '''
-    init synchronize ipc_collect set_device set_device_index set_stream set_per_process_memory_fraction
+    init synchronize ipc_collect set_stream set_per_process_memory_fraction
     manual_seed manual_seed_all seed seed_all set_rng_state set_rng_state_all
     range_push range_pop mark _record_memory_history _dump_snapshot
 '''.split()
@@ -273,7 +304,9 @@ def _answers(mode, card):
         initial_seed=fixed(0),
         **dict.fromkeys(('graph', 'CUDAGraph', 'make_graphed_callables'), _Graph),
         **dict.fromkeys(('Stream', 'Event', 'stream', 'current_stream', 'default_stream'), _Idle),
-        **dict.fromkeys(('device', 'device_of'), _Idle),
+        device=_Chosen,
+        device_of=_Idle,
+        **dict.fromkeys(('set_device', 'set_device_index'), _place_any),
         **{name: _Typed(name) for name in _TYPES},
         **dict.fromkeys(_UNANSWERED, fixed(None)),
     )
@@ -367,6 +400,13 @@ def _widen_result(op, *args, **kwargs):
     return _beneath(op, args[:at], {**kwargs, 'dtype': torch.float32})
 
 
+def _unsafe(*args, **kwargs):
+    raise RuntimeError(
+        'torch.nn.functional.binary_cross_entropy and torch.nn.BCELoss are unsafe to autocast: '
+        'binary_cross_entropy_with_logits and BCEWithLogitsLoss, which have the sigmoid in them, are safe'
+    )
+
+
 _POLICIES = dict(LOWER_PRECISION_FP=_lower, FP32=_widen, FP32_SET_OPT_DTYPE=_widen_result, PROMOTE=_promote)
 
 # %% ../nbs/memory/07_cuda.ipynb #a02bc4b4
@@ -412,6 +452,9 @@ def attention_backend(
 # %% ../nbs/memory/07_cuda.ipynb #5f40d12a
 def _attend(q, k, v, attn_mask=None, dropout_p=0.0, is_causal=False, *, scale=None, enable_gqa=False, card):
     "scaled_dot_product_attention, as CUDA dispatches it on `card`"
+    if len(dtypes := {t.dtype for t in (q, k, v)}) > 1:
+        found = ' and '.join(sorted(map(str, dtypes)))
+        raise RuntimeError(f'Expected query, key, and value to have the same dtype, but got {found}')
     width, capability = q.shape[-1], card.capability or (8, 0)
     kind = attention_backend(q, k, v, attn_mask, is_causal, enable_gqa, capability, dropout_p)
     if kind == 'math':
@@ -758,6 +801,7 @@ def _use_kernels(lib, card):
             if _has(name, 'AutocastCUDA') and not _has(name, 'AutocastCPU'):
                 op = _overload(name)
                 lib.impl(op, functools.partial(_POLICIES[policy], op), 'AutocastCPU')
+    lib.impl('binary_cross_entropy', _unsafe, 'AutocastCPU')
     # what autocast changes on a CPU alone; `cat` and `stack` promote on both
     for name in torch._C._dispatch_get_registrations_for_dispatch_key('AutocastCPU'):
         name = name.removeprefix('aten::')

@@ -367,7 +367,8 @@ def find_cards(
     names = [name.strip() for name in gpu.split(',')]
     for name in names:
         if several := re.fullmatch(r'(\d+)x(.+)', name):
-            way_out = f"take {option('gpu')} {several[2]} with {option('nproc')} {several[1]}"
+            way_out = f"take {option('gpu')} {several[2]} with {option('nproc')} {several[1]}, for torchrun; "
+            way_out += 'one process with several cards is not simulated'
             raise MemtrainError('is several cards', way_out, 'gpu', gpu)
         if name == 'all':
             raise MemtrainError('names cards besides all of them', 'give all, or names', 'gpu', gpu)

@@ -430,6 +430,31 @@ _RULES = {
 }
 
 
+# what fake tensors let pass, and kernels don't take: operands of several dtypes, labels that are no indices,
+# what lies elsewhere
+_OF_ONE_DTYPE = {f'aten::{op}' for op in 'mm addmm mv addmv _addmm_activation binary_cross_entropy'.split()}
+_OF_ONE_DTYPE_ON_CUDA = {'aten::native_layer_norm', 'aten::native_group_norm'}
+_LABELED = {'aten::nll_loss_forward', 'aten::nll_loss2d_forward'}
+_INDEXED = {f'aten::{op}' for op in 'index index_put index_put_ _index_put_impl_'.split()}
+
+
+def _refuse(func, args):
+    "Raise what the kernel of `func` raises for operands that fake tensors let pass"
+    op, several = func._schema.name, 'dtype' in func._overloadname  # that says which dtype it sums in
+    if op in _OF_ONE_DTYPE and not several or op in _OF_ONE_DTYPE_ON_CUDA and on_cuda(args[0]):
+        if len(dtypes := {str(t.dtype) for t in _tensors(args)}) > 1:
+            found = ' and '.join(sorted(dtypes))
+            raise RuntimeError(f'{op[6:]}: expected operands of the same dtype, but got {found}')
+    elif op in _LABELED and args[1].dtype not in (torch.int64, torch.uint8):
+        raise RuntimeError(f'expected target dtype to be Long or Byte, but got {args[1].dtype}')
+    elif op in _INDEXED and not on_cuda(args[0]) and any(map(on_cuda, _tensors([args[1]]))):
+        there = 'on cpu or on the same device as the indexed tensor (cpu)'
+        raise RuntimeError(f'indices should be either {there}')
+    elif op == 'aten::masked_select' and on_cuda(args[0]) != on_cuda(args[1]):
+        places = ('cuda:0' if on_cuda(t) else 'cpu' for t in args)
+        raise RuntimeError(f'{_TWO_DEVICES}, {" and ".join(places)}!')
+
+
 @contextlib.contextmanager
 def _really():
     "Where operations on real tensors run as ever"
@@ -509,9 +534,6 @@ class Values:
             if op == 'aten::index' and self.knows(_fakes(args[1])):
                 return self.select(func, *args)
             if func is _MASKED_SELECT and args[1].dtype == torch.bool and self.knows(_fakes(args[1:])):
-                if args[0].device != args[1].device:
-                    told = f'{_TWO_DEVICES}, {args[0].device} and {args[1].device}!'
-                    raise RuntimeError(told.replace(str(STAND_IN), 'cuda:0')) from None
                 x, mask = torch.broadcast_tensors(*(t if t.ndim else t.unsqueeze(0) for t in args))
                 return self.select(torch.ops.aten.index.Tensor, x, [mask])
             return self.guess(func, args, e)
@@ -979,6 +1001,7 @@ class Tracer(TorchDispatchMode):
         if self.script:
             self.script.inside = True
         try:
+            _refuse(func, args)
             out = self.values.run(func, args, kwargs)
             if func._schema.name == 'aten::mkldnn_rnn_layer' and torch.is_grad_enabled():
                 # the rule for its fake result leaves the workspace empty; cuDNN keeps four gates and a cell
@@ -1134,7 +1157,14 @@ def _patches(tracer):
     def __format__(t, how):  # as a real tensor in an f-string
         return format(t.item(), how) if t.dim() == 0 else str(t)
 
-    def numpy(t, *args, **kwargs):
+    def numpy(t, *, force=False):
+        # where all lies on the card, the step doesn't say what is brought to the host
+        if on_cuda(t) and not force and not tracer.script.everything:
+            to_host = 'Use Tensor.cpu() to copy the tensor to host memory first.'
+            raise TypeError(f"can't convert cuda:0 device type tensor to numpy. {to_host}")
+        if t.requires_grad and not force:
+            detached = 'Use tensor.detach().numpy() instead.'
+            raise RuntimeError(f"Can't call numpy() on Tensor that requires grad. {detached}")
         return tracer.values.numpy(t)
 
     def without(function, note):

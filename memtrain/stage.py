@@ -280,7 +280,8 @@ class _Assumed(Values):
 
     def assume_that(self, what):
         "Note `what`, with the line of the user's that asked"
-        self.assumed[what, *_own_line(find_callers())] += 1
+        file, line = _own_line(find_callers())
+        self.assumed[what, file, line] += 1
 
     def decide(self, what, found, other=None, quiet=False):
         "What `what` is taken as: `found`, or the `other`, if there is one, where that ended the script early"
@@ -736,9 +737,9 @@ def _dress(tracer, told, ranks):
         return model
 
     def module_to(self, *args, to=torch.nn.Module.to, **kwargs):
-        args = [STAND_IN if type(a) is int else a for a in args]
+        args = [torch.device('cuda', a) if type(a) is int else a for a in args]
         if type(kwargs.get('device')) is int:
-            kwargs['device'] = STAND_IN
+            kwargs['device'] = torch.device('cuda', kwargs['device'])
         return to(self, *args, **kwargs)
 
     loader = torch.utils.data.DataLoader

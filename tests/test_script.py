@@ -582,8 +582,67 @@ def test_a_script_that_misbehaves_leaves_no_trace():
     for note in ('python was not started', 'touch was not started', 'the network was asked for'):
         assert any(note in n for n in run.notes), (note, run.notes)
 
+# %% ../nbs/proofs/script.ipynb #d52b0c46
+_REFUSED = '''
+import numpy as np, torch
+from torch import nn
+from torch.nn import functional as F
+def refused(kind, words, call):
+    try:
+        call()
+    except kind as error:
+        assert words in str(error), error
+    else:
+        raise AssertionError(words)
+x, half, host = torch.randn(4, 4, device='cuda'), torch.randn(4, 4, device='cuda').half(), torch.randn(4, 4)
+large, first = torch.randn(4096, 4096, device='cuda'), torch.zeros(2, dtype=torch.long, device='cuda')
+refused(TypeError, "can't convert cuda:0 device type tensor to numpy", lambda: x.numpy())
+refused(TypeError, "can't convert cuda:0 device type tensor to numpy", lambda: np.asarray(large))
+refused(RuntimeError, 'that requires grad', lambda: nn.Parameter(x).cpu().numpy())
+assert nn.Parameter(x).numpy(force=True).shape == np.asarray(x.cpu()).shape == (4, 4)
+one_dtype = 'expected operands of the same dtype, but got torch.float16 and torch.float32'
+refused(RuntimeError, 'mm: ' + one_dtype, lambda: half @ x)
+refused(RuntimeError, 'addmm: ' + one_dtype, lambda: F.linear(x, half, half[0]))
+refused(RuntimeError, 'mv: ' + one_dtype, lambda: half.mv(x[0]))
+refused(RuntimeError, 'native_layer_norm: ' + one_dtype, lambda: F.layer_norm(half, (4,), x[0], x[0]))
+refused(RuntimeError, 'native_group_norm: ' + one_dtype, lambda: F.group_norm(half, 2, x[0], x[0]))
+refused(RuntimeError, 'and torch.int64', lambda: F.binary_cross_entropy(x.sigmoid(), x.long()))
+attend = lambda q, k: F.scaled_dot_product_attention(q[None], k[None], k[None])
+refused(RuntimeError, 'query, key, and value to have the same dtype', lambda: attend(x, half))
+refused(RuntimeError, 'target dtype to be Long or Byte', lambda: F.cross_entropy(x, x[0].int()))
+refused(RuntimeError, 'indices should be either on cpu', lambda: host[first])
+refused(RuntimeError, 'indices should be either on cpu', lambda: host.index_put_([first], torch.ones(())))
+refused(RuntimeError, 'at least two devices, cuda:0 and cpu!', lambda: x.masked_select(host > 0))
+refused(RuntimeError, "'cuda' device type for generator", lambda: x.normal_(generator=torch.Generator()))
+of_cuda = torch.Generator('cuda')
+refused(RuntimeError, "'cpu' device type for generator", lambda: torch.randn(2, generator=of_cuda))
+torch.randn(2, device='cuda', generator=of_cuda), x[host > 0], x[first.cpu()]
+with torch.autocast('cuda'):
+    refused(RuntimeError, 'unsafe to autocast', lambda: F.binary_cross_entropy(x.sigmoid(), x))
+    half @ x, F.layer_norm(half, (4,), x[0], x[0]), attend(x, half)
+F.binary_cross_entropy(x.sigmoid(), x)
+second, ordinal = torch.device('cuda:1'), 'CUDA error: invalid device ordinal'
+layer = nn.Linear(2, 2)
+puts = host.to, host.cuda, layer.to, layer.cuda, torch.cuda.set_device, torch.cuda.device
+for place in (second, 'cuda:1', 1):
+    for put in puts:
+        refused(RuntimeError, ordinal, lambda: put(place))
+    refused(RuntimeError, ordinal, lambda: torch.empty(2, device=place))
+    refused(RuntimeError, ordinal, lambda: host.to(device=place))
+for place in (torch.device('cuda'), 'cuda:0', 0):
+    for put in puts:
+        put(place)
+'''
+
+
+def test_what_a_card_refuses_ends_a_simulated_script():
+    run = run_text(_REFUSED)
+    test_eq((run.error, run.status), (None, 0))
+
 # %% ../nbs/proofs/script.ipynb #55109d2e
-_UNTIL = _PLAIN[: _PLAIN.index('for ')] + '''
+_UNTIL = (
+    _PLAIN[: _PLAIN.index('for ')]
+    + '''
 import math
 def step():
     x = torch.randn(256, 512, device='cuda')
@@ -593,6 +652,7 @@ def step():
     optimizer.step()
     return loss
 '''
+)
 _LOOP = 'for i in range(1000):\n    loss = step()\n    '
 
 
@@ -603,7 +663,7 @@ def test_a_guess_ends_no_training():
         (_LOOP + 'if loss < 9 or loss.item() < 9: break', 'unknown number is False, since True ended'),
         (_LOOP + 'if float(loss) < 2: break', 'a number is 1000000.0, since 1.0 ended'),
         (_LOOP + 'assert loss.item() > 3', 'unknown number is True, since False ended'),
-        (_LOOP + 'print(1 / float(loss), math.log(loss), math.log(loss.item()), int(1 / loss.item()))', 'is 1 ('),
+        (_LOOP + 'print(1 / float(loss), math.log(loss), int(1 / loss.item()))', 'is 1 ('),
         (_LOOP + 'if not (torch.isfinite(loss) and math.isfinite(loss)): break', None),
     ):
         run = run_text(_UNTIL + loop)
@@ -623,7 +683,8 @@ def test_what_trained_nothing_has_no_verdict():
     only = run_text('import torch\nx = torch.ones(2, device="cuda")\nprint("found")')
     assert not only.failed and 'trains nothing: came to its end without' in str(only), str(only)
     two = run_text(_UNTIL + 'for i in range(2):\n    if step() < 1: print("better")')
-    assert not two.failed and len(two.marks) == 2 and 'an unknown bool is False (2 times)' in str(two), str(two)
+    test_eq((two.failed, len(two.marks)), (False, 2))
+    assert 'an unknown bool is False (2 times)' in str(two), str(two)
 
 # %% ../nbs/proofs/script.ipynb #7e0524f0
 def test_a_script_that_ends_itself_is_told():

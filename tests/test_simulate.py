@@ -423,7 +423,7 @@ def test_simulate_knows_values_that_come_from_no_weight():
             seen,
             [
                 ([0, 1, 4, 5, 8, 9], False, True, [0, 2], 27, 2),
-                (0.5, True, False, False, 0.0),
+                (0.5, True, False, False, 1.0),
                 True,
                 'DataDependentOutputException',
             ],
