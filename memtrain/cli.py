@@ -284,6 +284,8 @@ class _CollectTraces(Command):
             f"{dest}: {m['traces']:,} traces of {m['samples']:,} samples and {len(m['layers'])} layers, "
             f"{size}"
         )
+        if m['traces'] + len(m['layers']) <= self.target_traces:
+            print(f'(--target_traces {self.target_traces:,} were asked for: there is no more text)')
         if sharded and self.what == 'hidden':
             print(_tell_predictor(dest, m['samples']))
         elif not sharded:
@@ -1161,7 +1163,12 @@ def main(
     "Run a command"
     _open_streams()
     with _any_name(sys.stdout):
-        return _run(sys.argv[1:] if argv is None else argv)
+        try:
+            status = _run(sys.argv[1:] if argv is None else argv)
+            sys.stdout.flush()  # a reader that has gone is noticed here, and not at exit
+            return status
+        except BrokenPipeError:
+            return _fail('')
 
 
 def _open_streams():
@@ -1226,9 +1233,7 @@ def _run(argv):
         with line:
             command, settings = line.parse(argv[1:])
             with recording(line.record()):
-                status = command.run(*settings)
-        sys.stdout.flush()  # a reader that has gone is noticed here, and not at exit
-        return status
+                return command.run(*settings)
     except MemtrainError as e:
         return _fail(line.tell(e), getattr(e, 'status', 1))
     except KeyboardInterrupt:
@@ -1243,7 +1248,7 @@ def _run(argv):
             'or a smaller --batch_size, --seq_len or --target_params'
         )
     except BrokenPipeError:
-        return _fail('', 1)
+        raise
     except OSError as e:
         if isinstance(e, FileNotFoundError) and _is_nowhere():
             return _fail('the folder that this was started in is gone: change to another one')

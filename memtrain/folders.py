@@ -386,14 +386,15 @@ def remove_temporary(
 
 def check_empty(
     folder: str | Path,  # that is to be written
-    what: str = 'data set',  # that would go there
+    what: str = '',  # that may lie there, and goes on
 ) -> None:
     "Raise a `MemtrainError` if `folder` holds anything but temporary files"
     folder = Path(folder)
     if folder.is_file():
         raise MemtrainError(f'{folder} is a file: choose a folder')
     if folder.is_dir() and any(p.name != '.lock' and not p.match('.*.tmp') for p in folder.iterdir()):
-        raise MemtrainError(f"{folder} isn't empty and holds no {what}: choose an empty folder")
+        lacks = f' and holds no {what}' if what else ''
+        raise MemtrainError(f"{folder} isn't empty{lacks}: choose an empty folder")
 
 # %% ../nbs/reference/89_folders.ipynb #3342eab3
 def _misfits(value, shape, where):

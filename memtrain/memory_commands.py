@@ -708,7 +708,9 @@ class _PlanCommand(_Shaped, Command):
 
         if not found.options:
             step = found.closest.step
-            packed = f"add {option('load_in_4bit')}, " * (step.lora > 0 and not step.load_in_4bit)
+            # weights that wait in RAM take no room here, and aren't packed
+            packs = step.lora > 0 and not step.load_in_4bit and not step.offload_to_cpu
+            packed = f"add {option('load_in_4bit')}, " * packs
             paged = f'. {found.tell_paged()}' * bool(found.paged)
             raise MemtrainError(
                 found.verdict(self.name, self.gpu, self.count)
@@ -778,11 +780,14 @@ class _PlanCommand(_Shaped, Command):
 class _Simulate(Command):
     "Run a training script as it stands on a card that isn't here: does it fit, which line holds what"
 
-    # the script, whose own arguments come after it; what a library writes in C is written for good
+    # the script, whose own arguments come after it, and whose output isn't shown; what a library writes in C
+    # is written for good
     script: tyro.conf.Positional[str | None] = None
     module: str | None = None  # -m: run this module instead, as python -m does
     gpu: str = 'a100'  # a card, several with commas, all, or a size such as 24gb
-    stand_in: bool = False  # let made-up data stand in for files, data sets and tokenizers that aren't here
+    # let made-up data stand in for what isn't here: texts, .bin files, images, .parquet, data and tokenizers
+    # of the hub
+    stand_in: bool = False
     chars: int = 1500  # of a text that stands in
     pixels: int = 500  # of an image that stands in, in width and height
     snapshot: str | None = None  # file to write for pytorch.org/memory_viz, such as step.pickle
@@ -831,8 +836,10 @@ class _Simulate(Command):
         if self.json:
             print(json.dumps(run.to_dict() | dict(advice=[a.to_dict() for a in advice]), indent=1))
         elif self.advise:
-            told = '\n'.join(a.tell(run) for a in advice) or '  nothing that is known here'
-            print(f'What would help, simulated:\n{told}')
+            told = [a.tell(run) for a in advice] or ['  nothing that is known here']
+            if not run.fits and advice and not any(card.fits for a in advice for card in a.cards):
+                told.append('  with none of these does it fit')
+            print('\n'.join(['What would help, simulated:', *told]))
         if self.snapshot:
             export_memory_viz(run.trace, self.snapshot)
             print(f'Snapshot: {self.snapshot}, for pytorch.org/memory_viz', file=sys.stderr)

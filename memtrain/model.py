@@ -681,10 +681,10 @@ def size_model(
         if near:
             return min(near, key=badness)
     sizes = sorted(map(count_params, shapes))
-    given = f"with {option('vocab_size')} {vocab_size} and {option('block_size')} {block_size}"
+    given = f"with {vocab_size:,} tokens and {option('block_size')} {block_size}"
     smaller = f"take a smaller vocabulary or {option('block_size')}"
     if target <= sizes[0]:
-        problem = f'is too few: {given} the smallest GPT (one layer, 8 wide) has {sizes[0]} parameters'
+        problem = f'is too few: {given} the smallest GPT (one layer, 8 wide) has {sizes[0]:,} parameters'
         raise MemtrainError(problem, f'ask for more, or {smaller}', 'target_params', target)
     below, above = max(n for n in sizes if n < target), min(n for n in sizes if n > target)
     problem = f'has no GPT within 5 % of it: {given} the nearest have {below} and {above} parameters'

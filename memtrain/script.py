@@ -20,7 +20,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from .allocator import Reserved, reserve
+from .allocator import Reserved, least_capacity, reserve
 from .core import MemtrainError, check_whole, format_size, option
 from .devices import DEVICES, Device, find_device
 from .explain import MemorySnapshot
@@ -75,6 +75,11 @@ class ScriptRun:
     def reserved(self) -> int:
         "Bytes that would be reserved if the first of the cards had no end"
         return reserve(self.trace, self.cards[0].profile).reserved
+
+    @cached_property
+    def needed(self) -> int:
+        "Bytes that the first of the cards has to have for segments"
+        return least_capacity(self.trace, self.cards[0].profile)
 
     @cached_property
     def by_line(self) -> dict[tuple[str, int], int]:  # (file, line) to bytes, largest first
@@ -202,6 +207,8 @@ def _sum_lines(blocks):
 
 # %% ../nbs/reference/81_script.ipynb #659e4e8e
 _TOP = 8  # lines of a table
+_STAND_IN = '--stand_in makes up texts, .bin files, images, .parquet, and data and tokenizers of the hub'
+_OTHER_FILES = 'nothing stands in for it: put a small file of that format there'
 _MISSING = 'FileNotFoundError OSError ConnectionError LocalEntryNotFoundError OfflineModeIsEnabled'.split()
 
 
@@ -217,9 +224,9 @@ def _short(place, script):
 
 def _tell_card(run, card):
     "One line about one card"
-    verdict = card.tell(run.reserved)
     if card.fits:
-        return verdict
+        return card.tell(card.reserved, run.trace.peak)
+    verdict = card.tell(run.needed, run.trace.peak)
     block, _ = run.failure(card)
     place = _short(own_frame(block), run.script)
     eager = (
@@ -231,7 +238,8 @@ def _tell_card(run, card):
 def _tell_peak(run):
     trace, place = run.trace, lambda at: _short(at, run.script)
     blocks = trace.alive()
-    yield f'The peak is {format_size(trace.peak)}, in {run.phase_at(trace.peak_event)}. It holds'
+    would = 'is' if run.fits else 'would be'
+    yield f'The peak {would} {format_size(trace.peak)}, in {run.phase_at(trace.peak_event)}. It holds'
     for name, size in sorted(trace.by_category.items(), key=lambda item: -item[1]):
         if size:
             yield f'  {format_size(size):>10}  {name}'
@@ -301,8 +309,8 @@ def _tell(run):
         where = f', at {_short(at[:2], run.script)}: {at[2]}' if at else ''
         yield f"{run.script} ended with its own error{where}"
         yield f"  {run.error['kind']}: {run.error['message']}"
-        if run.error['kind'] in _MISSING and not run.stands_in:
-            yield '  --stand_in has made-up data in the place of what is not here'
+        if run.error['kind'] in _MISSING:
+            yield f'  {_OTHER_FILES if run.stands_in else _STAND_IN}'
     elif run.status:
         yield f'{run.script} {run.ended}'
         yield from _tell_last_words(run)
@@ -323,6 +331,7 @@ def _tell(run):
     yield from (_tell_card(run, card) for card in run.cards)
     if len(run.cards) == 1 and not run.fits:
         yield f'  {run.failure(run.cards[0])[1]}'
+        yield '  --advise simulates what may help'
     if run.early:
         yield from _tell_early(run)
     yield from _tell_peak(run)
@@ -340,7 +349,7 @@ def _tell(run):
     if run.written:
         some = ', '.join(os.path.relpath(f) for f in run.written[:4]) + (' …' if run.written[4:] else '')
         yield f'Written by the script, and gone: {some}'
-    yield f'{run.ended}; {run.operations:,} operations on the card, {run.took:.0f} s here'
+    yield f'{run.ended}, its output unseen; {run.operations:,} operations on the card, {run.took:.0f} s here'
     if run.ended.endswith(' steps'):
         yield 'What only later steps do, such as an evaluation, is not in this: --steps 100 takes more'
 

@@ -40,7 +40,7 @@ from torch.utils._python_dispatch import (
 )
 from torch.utils._pytree import tree_leaves, tree_map_only
 
-from .allocator import Replay, reserve
+from .allocator import Replay, least_capacity, reserve
 from .core import MemtrainError, check_whole, format_size, local_part
 from memtrain.cuda import (
     CUBLAS,
@@ -1437,8 +1437,8 @@ def _simulate(model_fn, optimizer_fn, step_fn, kernels, steps, routing, kind):
 def _add_verdict(trace, card):
     "`trace` with a line that says whether it fits `card`"
     found = reserve(trace, card, card.capacity)
-    needed = found.reserved if found.fits else reserve(trace, card).reserved
-    return replace(trace, fit=found.tell(needed))
+    needed = found.reserved if found.fits else least_capacity(trace, card)
+    return replace(trace, fit=found.tell(needed, trace.peak))
 
 
 def finish(

@@ -217,7 +217,7 @@ def _text(words):
 def _tell_verdict(run):
     "Does it fit? The lines that the command prints first, for several cards in one"
     lines = str(run).splitlines()
-    peak = next((i for i, line in enumerate(lines) if line.startswith('The peak is')), len(lines))
+    peak = next((i for i, line in enumerate(lines) if line.startswith('The peak ')), len(lines))
     told = lines[:peak]
     if run.trace.blocks and len(run.cards) > 1:
         told = [line for line in told if not line.startswith(('fits ', 'does not fit '))]
@@ -236,7 +236,7 @@ def _tell_cards(run):
     "A table of the cards; each is a button that draws its lines into the timeline"
     if not run.trace.blocks:
         return ''
-    needs = '' if all(card.fits for card in run.cards) else format_size(run.reserved)
+    needs = '' if all(card.fits for card in run.cards) else format_size(run.needed)
     rows = []
     for i, card in enumerate(run.cards):
         outcome = '<span class="good">fits</span>'

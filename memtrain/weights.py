@@ -228,8 +228,8 @@ def find_tensors(
     folder = Path(folder)
     files, index = sorted(folder.glob('*.safetensors')), folder / 'model.safetensors.index.json'
     if not files:
-        way_out = 'give the folder of a model that was saved in that format'
-        raise MemtrainError(f'{folder} has no *.safetensors', way_out)
+        problem = 'has no *.safetensors' if folder.is_dir() else 'is no folder'
+        raise MemtrainError(f'{folder} {problem}', 'give that of a model that was saved as safetensors')
     named = {}
     if index.is_file():
         try:
@@ -542,7 +542,7 @@ def export_model(
     tmp = dest / '.export.tmp'
     with lock_folder(dest):
         remove_temporary(dest)
-        check_empty(dest, 'exported model')
+        check_empty(dest)
         try:
             tmp.mkdir()
             _write_model(model, tokenizer, tmp, to)

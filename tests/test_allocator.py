@@ -119,6 +119,27 @@ def test_segments_are_kept_until_memory_is_short():
     test_eq((r.fits, r.releases, r.reserved), (True, (2,), 50 * MIB))
     test_eq(tuple(r.timeline[-1] / MIB), (50, 50))
 
+# %% ../nbs/proofs/allocator.ipynb #ec0bb195
+def test_the_least_capacity_holds_it_and_less_does_not():
+    given_back = _steps(('a', 40 * MIB), 'a', ('b', 50 * MIB))
+    held = _steps(('a', 40 * MIB), ('b', 50 * MIB))
+    halved = [
+        ('a', 30 * MIB),
+        ('b', 12 * MIB),
+        ('c', 16 * MIB),
+        'a',
+        'b',
+        'c',
+        ('d', 31 * MIB),
+        ('e', 20 * MIB),
+    ]
+    for trace, least in ((given_back, 50), (held, 90), (_steps(*halved), 58)):
+        found = least_capacity(trace, _PLAIN)
+        test_eq(found / MIB, least)
+        assert reserve(trace, _PLAIN, found).fits and not reserve(trace, _PLAIN, found - 2 * MIB).fits
+    short = reserve(given_back, _PLAIN, 45 * MIB).tell(50 * MIB, 50 * MIB)
+    assert short.endswith('needs 50.0 MiB of 1.00 TiB (50.0 MiB tensors, 0 B holes in segments)'), short
+
 # %% ../nbs/proofs/allocator.ipynb #3d868c97
 def test_a_segment_in_use_is_not_given_back():
     steps = ('a', 38 * MIB), ('b', 2 * MIB), 'a', ('c', 44 * MIB)  # b lies in a segment of its own

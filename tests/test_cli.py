@@ -249,6 +249,16 @@ def test_the_line_of_a_plan_is_accepted_by_train():
         assert 'val loss' in run.stdout and (d / 'RUN/summary.json').exists()
 
 # %% ../nbs/proofs/cli.ipynb #cd01509c
+def test_a_reader_that_has_gone_is_no_error():
+    for words in ('--help', '--version', 'plan --help', 'plan --gpu rtx3090 --model_name gpt2'):
+        ours, theirs = os.pipe()
+        os.close(ours)
+        command = [sys.executable, '-m', 'memtrain', *words.split()]
+        run = subprocess.run(command, stdout=theirs, stderr=subprocess.PIPE, text=True, check=False)
+        os.close(theirs)
+        test_eq((run.returncode, run.stderr), (1, ''))
+
+# %% ../nbs/proofs/cli.ipynb #a153c8e6
 def test_estimate_and_plan_tell_what_is_wrong_in_one_line():
     for argv, message in (
         ('estimate', 'which model? give --target_params'),
@@ -268,6 +278,8 @@ def test_estimate_and_plan_tell_what_is_wrong_in_one_line():
         ('plan --model_name gpt2 --without sleep', "--without 'sleep' is no technique: it is one of"),
         ('plan --model_name gpt2 --global_batch 0', 'global_batch 0'),
         ('plan --target_params 13B --gpu 8gb --without offload', "A GPT of 13B doesn't fit 8gb"),
+        ('plan --gpu 5gb --model llama-3.1-8b --without offload --lora 16', '; add --load_in_4bit, take a'),
+        ('plan --gpu 2gb --model llama-3.1-8b', '--offload_to_cpu; take a smaller model'),
         ('plan --config_file nowhere.json', 'nowhere.json'),
         ('plan --model llama-3-8b --gpu 24gb --lora -3', '--lora -3 is no rank: give 1 or more'),
         (
@@ -1809,14 +1821,17 @@ def test_a_mixture_of_transformers_is_traced_from_its_folder():
             ('--memory 10B', '--memory \'10 B\' must be between an expert'),
             ('--gpu cpu', "--gpu 'cpu' is no card"),
             ('--gpu rtx9999', 'rtx9999'),
-            ('--model none', 'none has no *.safetensors'),
+            ('--model none', 'none is no folder: give that of a model'),
             ('--shard_dir none', 'none: no such file or folder'),
         ):
             assert said in only_line(run_here(*traces, *more.split(), cwd=d)), more
         run = run_here(
             *line[:-4], '--target_traces', 60, '--input_file', 't.txt', '--output_suffix', 'h', cwd=d
         )
-        assert run.returncode == 0, run.stderr
+        assert run.returncode == 0 and 'were asked for' not in run.stdout, run.stderr
+        many = '--target_traces 1000000 --input_file t.txt --output_suffix m'.split()
+        few = run_here(*line[:-4], *many, cwd=d)
+        assert '(--target_traces 1,000,000 were asked for: there is no more text)' in few.stdout, few
         hidden = ('--shard_dir', 'routing_data/moe_traces_h_shards')
         quick = '--window 1 --kind linear --epochs 1 --out_dir predictor --device cpu'.split()
         run = run_here('train-predictor', *hidden, *quick, cwd=d)
@@ -2287,7 +2302,7 @@ def test_a_run_is_sampled_measured_and_exported_by_its_folder_alone():
             (('sample', 'nowhere'), 'nowhere: no such folder'),
             (('export-model', 'nowhere', 'x'), 'nowhere: no such folder'),
             (('export-model', 'run', 'x', '--to', 'gguf'), "isn't one of"),
-            (('export-model', 'run', 'out'), "isn't empty"),
+            (('export-model', 'run', 'out'), "out isn't empty: choose an empty folder"),
             (
                 ('sample', 'data'),
                 'data is a data set, no run: give the folder of a run of memtrain train, or',

@@ -1342,7 +1342,7 @@ def test_a_target_below_the_vocabulary_says_the_smallest():
             size_model,
             args=(target, 50257, 1024),
             exc=MemtrainError,
-            contains=f'8 wide) has {least} parameters',
+            contains=f'8 wide) has {least:,} parameters',
         )
     test_eq(count_params(size_model(least, 50257, 1024)), least)
 
