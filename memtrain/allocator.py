@@ -394,11 +394,12 @@ def reserve(
 def least_capacity(
     trace: Trace,  # as for `reserve`
     profile: str | Device,  # as for `reserve`
+    too_few: int = 0,  # bytes that aren't enough
 ) -> int:  # bytes
-    """What segments have to be allowed to take for `trace` to fit, to a hundredth: where they may take more,
-    holes are kept that would have been given back"""
+    """What segments have to be allowed to take for `trace` to fit, found by halving, to a hundredth: if they
+    may take more, holes are kept that would have been given back"""
     free = reserve(trace, profile)
-    few, enough = free.allocated, free.reserved
+    few, enough = max(free.allocated, too_few), free.reserved
     while enough - few > 0.01 * enough:
         between = (few + enough) // 2
         found = reserve(trace, profile, between)

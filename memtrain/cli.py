@@ -1165,7 +1165,7 @@ def main(
     with _any_name(sys.stdout):
         try:
             status = _run(sys.argv[1:] if argv is None else argv)
-            sys.stdout.flush()  # a reader that has gone is noticed here, and not at exit
+            sys.stdout.flush()
             return status
         except BrokenPipeError:
             return _fail('')
@@ -1233,7 +1233,9 @@ def _run(argv):
         with line:
             command, settings = line.parse(argv[1:])
             with recording(line.record()):
-                return command.run(*settings)
+                status = command.run(*settings)
+        sys.stdout.flush()  # a full disk, or a reader that has gone, is noticed here and not at exit
+        return status
     except MemtrainError as e:
         return _fail(line.tell(e), getattr(e, 'status', 1))
     except KeyboardInterrupt:

@@ -61,7 +61,7 @@ _TYPES = {
 
 def _card(number=None, *args, **kwargs):
     "What stands for the card with this `number`; there is one"
-    if number:
+    if number is not None and number > 0:
         raise RuntimeError('CUDA error: invalid device ordinal: one card is simulated, cuda:0')
     return STAND_IN
 
@@ -75,14 +75,27 @@ def _place(device):
 
 def _place_any(device=None, *args, **kwargs):
     "The same where a number is one of CUDA's cards"
-    return _card(device) if device is None or type(device) is int else _place(device)
+    return _card(device) if device is None or hasattr(device, '__index__') else _place(device)
+
+
+def _make_there(make):
+    "A method of a tensor that makes another one of data, where the first one lies or on a `device`"
+
+    def instead(t, *args, device=None, requires_grad=False, **kwargs):
+        made = make(t, *args, **kwargs)
+        there = on_cuda(t) if device is None else _place_any(device) == STAND_IN
+        return (made.to(STAND_IN) if there else made).requires_grad_(requires_grad)
+
+    return instead
 
 
 # what methods of a tensor do for one that may lie on the stand-in
 _METHODS = {
     torch.Tensor.cuda: lambda t, *args, **kwargs: t.to(_place_any(*args, **kwargs)),
     torch.Tensor.pin_memory: lambda t, *args, **kwargs: t,
+    torch.Tensor.share_memory_: lambda t: t,
     torch.Tensor.get_device: lambda t: 0 if on_cuda(t) else -1,
+    **{make: _make_there(make) for make in (torch.Tensor.new, torch.Tensor.new_tensor)},
 }
 # and its attributes, by the descriptor that is asked
 _ATTRIBUTES = {torch.Tensor.is_cuda: on_cuda, torch.Tensor.is_cpu: lambda t: not on_cuda(t)}
@@ -129,18 +142,20 @@ class CudaScript(TorchFunctionMode):
             kwargs['device'] = _card(kwargs['device'])
         unplaced = self.everything and not self.stepping and kwargs.get('device') is None
         if isinstance(kwargs.get('generator'), torch.Generator):
-            self._check_generator(kwargs['generator'], kwargs.get('device'), args, unplaced)
+            kwargs = self._check_generator(args, kwargs, unplaced)
         if unplaced and func in _device_constructors():
             kwargs['device'] = STAND_IN
         return args, kwargs
 
-    def _check_generator(self, generator, device, args, unplaced):
-        "Random numbers of a card are drawn by a generator of CUDA's, and others by one of the host's"
-        there = device == STAND_IN or device is None and any(map(on_cuda, args))
-        wanted = 'cuda' if there else 'cpu'
-        if not unplaced and generator.device.type != wanted:
-            found = generator.device.type
+    def _check_generator(self, args, kwargs, unplaced):
+        "`kwargs` without a generator of CUDA's, which draws for a card, and no other may"
+        given = [t for t in tree_leaves((args, kwargs)) if isinstance(t, torch.Tensor)]
+        device = kwargs.get('device') or (given[0].fake_device if given and on_cuda(given[0]) else None)
+        there = (device or ('cpu' if given else torch.get_default_device())) == STAND_IN
+        wanted, found = 'cuda' if there else 'cpu', kwargs['generator'].device.type
+        if not unplaced and found != wanted:
             raise RuntimeError(f"Expected a '{wanted}' device type for generator but found '{found}'")
+        return {k: v for k, v in kwargs.items() if not (there and k == 'generator')}
 
     def _make(self, func, args, kwargs):
         "The result of `func`; data of the host is copied to the stand-in"
@@ -400,7 +415,10 @@ def _widen_result(op, *args, **kwargs):
     return _beneath(op, args[:at], {**kwargs, 'dtype': torch.float32})
 
 
-def _unsafe(*args, **kwargs):
+def _unsafe(op, x, *args, **kwargs):
+    "On the host it is computed, in fp32"
+    if not on_cuda(x):
+        return _widen(op, x, *args, **kwargs)
     raise RuntimeError(
         'torch.nn.functional.binary_cross_entropy and torch.nn.BCELoss are unsafe to autocast: '
         'binary_cross_entropy_with_logits and BCEWithLogitsLoss, which have the sigmoid in them, are safe'
@@ -801,7 +819,8 @@ def _use_kernels(lib, card):
             if _has(name, 'AutocastCUDA') and not _has(name, 'AutocastCPU'):
                 op = _overload(name)
                 lib.impl(op, functools.partial(_POLICIES[policy], op), 'AutocastCPU')
-    lib.impl('binary_cross_entropy', _unsafe, 'AutocastCPU')
+    cross_entropy = _overload('binary_cross_entropy')
+    lib.impl(cross_entropy, functools.partial(_unsafe, cross_entropy), 'AutocastCPU')
     # what autocast changes on a CPU alone; `cat` and `stack` promote on both
     for name in torch._C._dispatch_get_registrations_for_dispatch_key('AutocastCPU'):
         name = name.removeprefix('aten::')

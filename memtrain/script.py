@@ -77,11 +77,6 @@ class ScriptRun:
         return reserve(self.trace, self.cards[0].profile).reserved
 
     @cached_property
-    def needed(self) -> int:
-        "Bytes that the first of the cards has to have for segments"
-        return least_capacity(self.trace, self.cards[0].profile)
-
-    @cached_property
     def by_line(self) -> dict[tuple[str, int], int]:  # (file, line) to bytes, largest first
         "Bytes at the peak by the line of the user's that asked for them"
         return _sum_lines(self.trace.alive())
@@ -172,6 +167,7 @@ class ScriptRun:
         "For JSON: the figures, by card, category, line and module"
         return dict(
             script=self.script,
+            failed=self.failed,
             ended=self.ended,
             error=self.error,
             status=self.status,
@@ -208,7 +204,7 @@ def _sum_lines(blocks):
 # %% ../nbs/reference/81_script.ipynb #659e4e8e
 _TOP = 8  # lines of a table
 _STAND_IN = '--stand_in makes up texts, .bin files, images, .parquet, and data and tokenizers of the hub'
-_OTHER_FILES = 'nothing stands in for it: put a small file of that format there'
+_OTHER_FILES = 'nothing stands in for it: put a small one of that kind in its place'
 _MISSING = 'FileNotFoundError OSError ConnectionError LocalEntryNotFoundError OfflineModeIsEnabled'.split()
 
 
@@ -226,7 +222,8 @@ def _tell_card(run, card):
     "One line about one card"
     if card.fits:
         return card.tell(card.reserved, run.trace.peak)
-    verdict = card.tell(run.needed, run.trace.peak)
+    needed = least_capacity(run.trace, card.profile, card.profile.capacity)
+    verdict = card.tell(needed, run.trace.peak)
     block, _ = run.failure(card)
     place = _short(own_frame(block), run.script)
     eager = (
@@ -517,19 +514,38 @@ def _ask(request, told, turned=()):
 _TURNS = 4  # guesses that are tried the other way
 
 
+def _may_go_on(answer):
+    "Whether a script ended early by what it found, and not by an error that isn't its own choice"
+    if not (answer['early'] and answer['error']):
+        return answer['early']
+    file, _, line = answer['error']['frames'][-1]
+    return not is_installed(file) and (line or '').startswith(('assert', 'raise'))
+
+
 def _ask_on(request, told):
     "The answer; where guesses ended the script early, that of a run in which they went the other way"
-    answer, turned, tried = _ask(request, told), [], []
-    while answer['early'] and len(tried) < _TURNS:
+    started = time.perf_counter()
+    best = furthest = _ask(request, told)
+    took, turned, tried = time.perf_counter() - started, [], []
+    while _may_go_on(furthest) and len(tried) < _TURNS:
         # the latest first
-        place = next((at for *at, turns, _, _, _ in answer['guesses'] if turns and at not in tried), None)
-        if place is None:
+        place = next((at for *at, turns, _, _, _ in furthest['guesses'] if turns and at not in tried), None)
+        # a loop that has no end, turned, needn't run for all of the time
+        left = min(request['limit'] - (time.perf_counter() - started), 10 + 5 * took)
+        if place is None or left <= 0:
             break
         tried.append(place)
-        other = _ask(request, told, [*turned, place])
-        if len(other['marks']) > len(answer['marks']):
-            answer, turned = other, [*turned, place]
-    return answer
+        other = _ask(request | dict(limit=left), told, [*turned, place])
+        if _reach(other) > _reach(furthest):
+            furthest, turned = other, [*turned, place]
+        if len(other['marks']) > len(best['marks']) or best['error'] and not other['error']:
+            best = other
+    return best
+
+
+def _reach(answer):
+    "How far a script came: steps; whether without an error; how many guesses, which may be steps to a step"
+    return len(answer['marks']), not answer['error'], len(answer['guesses'])
 
 
 _ANSWERED = 'ended status said error marks notes assumed written operations'.split()

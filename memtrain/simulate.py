@@ -432,7 +432,8 @@ _RULES = {
 
 # what fake tensors let pass, and kernels don't take: operands of several dtypes, labels that are no indices,
 # what lies elsewhere
-_OF_ONE_DTYPE = {f'aten::{op}' for op in 'mm addmm mv addmv _addmm_activation binary_cross_entropy'.split()}
+_BINARY = 'aten::binary_cross_entropy'
+_OF_ONE_DTYPE = {_BINARY, *(f'aten::{op}' for op in 'mm addmm mv addmv _addmm_activation'.split())}
 _OF_ONE_DTYPE_ON_CUDA = {'aten::native_layer_norm', 'aten::native_group_norm'}
 _LABELED = {'aten::nll_loss_forward', 'aten::nll_loss2d_forward'}
 _INDEXED = {f'aten::{op}' for op in 'index index_put index_put_ _index_put_impl_'.split()}
@@ -442,7 +443,8 @@ def _refuse(func, args):
     "Raise what the kernel of `func` raises for operands that fake tensors let pass"
     op, several = func._schema.name, 'dtype' in func._overloadname  # that says which dtype it sums in
     if op in _OF_ONE_DTYPE and not several or op in _OF_ONE_DTYPE_ON_CUDA and on_cuda(args[0]):
-        if len(dtypes := {str(t.dtype) for t in _tensors(args)}) > 1:
+        # the third of the cross entropy is its weights, which it is multiplied with
+        if len(dtypes := {str(t.dtype) for t in _tensors(args[: 2 + (op != _BINARY)])}) > 1:
             found = ' and '.join(sorted(dtypes))
             raise RuntimeError(f'{op[6:]}: expected operands of the same dtype, but got {found}')
     elif op in _LABELED and args[1].dtype not in (torch.int64, torch.uint8):
@@ -1437,7 +1439,7 @@ def _simulate(model_fn, optimizer_fn, step_fn, kernels, steps, routing, kind):
 def _add_verdict(trace, card):
     "`trace` with a line that says whether it fits `card`"
     found = reserve(trace, card, card.capacity)
-    needed = found.reserved if found.fits else least_capacity(trace, card)
+    needed = found.reserved if found.fits else least_capacity(trace, card, card.capacity)
     return replace(trace, fit=found.tell(needed, trace.peak))
 
 

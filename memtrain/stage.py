@@ -15,9 +15,9 @@ __all__ = ['Overlay', 'divert_files', 'Unknown', 'count_operations', 'count_work
 # simulating the steps costs, about 0.4 ms an operation, and what importing the script's libraries costs.
 # Importing torch and its fake tensors takes longer than most scripts do, so it is done once: `serve_scripts`
 # forks for each. Nothing runs before the fork, and so no thread of torch's is there that it would lose.
-import argparse, builtins, concurrent.futures, contextlib, ctypes, errno, functools, importlib.machinery
-import importlib.util, io, json, os, pathlib, re, runpy, select, shutil, signal, socket, subprocess, sys
-import traceback, weakref
+import argparse, builtins, concurrent.futures, contextlib, ctypes, errno, fnmatch, functools
+import importlib.machinery, importlib.util, io, json, math, os, pathlib, re, runpy, select, shutil, signal
+import socket, subprocess, sys, traceback, weakref
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -115,7 +115,7 @@ class Overlay:
     def scandir(
         self,
         path: Any = '.',  # of a folder
-    ) -> Any:  # a context manager and iterator of `os.DirEntry`
+    ) -> Any:  # a context manager and iterator of `os.DirEntry`, or of what is like it
         "As `os.scandir`"
         if isinstance(path, int):
             return _SCANDIR(path)
@@ -124,10 +124,28 @@ class Overlay:
         for folder in (full, self.root + full):
             if os.path.isdir(folder) and folder not in self.gone:
                 found |= {e.name: e for e in _SCANDIR(folder) if f'{full}/{e.name}' not in self.gone}
-        return _Entries(found.values()) if found or os.path.isdir(self.place(path)) else _SCANDIR(path)
+        if found or os.path.isdir(self.place(path)):
+            return _Entries(found.values())
+        names = self.lists(full)
+        return _SCANDIR(path) if names is None else _Entries(_Entry(os.fsdecode(path), n) for n in names)
 
 
 _LISTDIR, _SCANDIR = os.listdir, os.scandir
+
+
+class _Entry:
+    "An entry for a file that isn't there"
+
+    def __init__(self, folder, name):
+        self.name, self.path = name, os.path.join(folder, name)
+
+    def is_dir(self, **kwargs):
+        return False
+
+    def is_file(self, **kwargs):
+        return True
+
+    is_symlink = is_dir
 
 
 class _Entries:
@@ -206,6 +224,17 @@ def divert_files(
     def listing(function, plain):
         return lambda path='.': ask(function, plain, path)
 
+    def globs(plain):
+        "`Path.glob` and `Path.rglob`, which ask whether the folder is there before they list it"
+
+        def instead(self, pattern, *args, **kwargs):
+            names = None if os.path.exists(self) else overlay.lists(os.path.abspath(self))
+            if names is None:
+                return plain(self, pattern, *args, **kwargs)
+            return (self / name for name in fnmatch.filter(names, os.path.basename(str(pattern))))
+
+        return instead
+
     changed = {'open': os_open}
     changed |= {name: reads(getattr(os, name)) for name in _READ_ONE if hasattr(os, name)}
     changed |= {name: writes(getattr(os, name), name) for name in _WRITE_ONE if hasattr(os, name)}
@@ -222,6 +251,7 @@ def divert_files(
     if accessor := getattr(pathlib, '_NormalAccessor', None):
         accessor.open = staticmethod(open_)
     builtins.open = io.open = open_
+    pathlib.Path.glob, pathlib.Path.rglob = globs(pathlib.Path.glob), globs(pathlib.Path.rglob)
     shutil._use_fd_functions = False  # else it deletes by names relative to an open folder
     sys.dont_write_bytecode = True
 
@@ -249,8 +279,10 @@ class Unknown(float):
     def _compared(name):
         def compare(self, *other):
             found = getattr(float, name)(self, *other)
-            # torch asks whether numbers are finite, which is assumed everywhere
-            if found is NotImplemented or sys._getframe(1).f_globals.get('__name__', '').startswith('torch.'):
+            # numbers are finite, as is assumed everywhere: torch asks that, and a best loss begins with inf
+            infinite = any(isinstance(x, (int, float)) and abs(x) == math.inf for x in other)
+            of_torch = sys._getframe(1).f_globals.get('__name__', '').startswith('torch.')
+            if found is NotImplemented or infinite or of_torch:
                 return found
             return Unknown.decides('a comparison of an unknown number', found, not found)
 
@@ -264,7 +296,7 @@ class Unknown(float):
         return Unknown.decides('an unknown number that became a whole one', 1)
 
 # %% ../nbs/reference/82_stage.ipynb #8b557245
-_LARGE = 1e6  # a loss with which no training ends
+_LARGE = 500.0  # a loss with which no training ends, and whose exp is a number
 
 
 class _Assumed(Values):
@@ -287,12 +319,13 @@ class _Assumed(Values):
         "What `what` is taken as: `found`, or the `other`, if there is one, where that ended the script early"
         callers = find_callers()
         place = what, *(callers[0][:2] if callers else ('', 0))
-        turned = place in self.turned
+        turned = place in self.turned and not _asked_by_torch()
         told = f'{what} is {found}'
         if turned:
-            told = f'{what} is {other}, since {found} ended the script early'
+            told = f'{what} is {other}, since with {found} fewer steps were made'
         self.guesses.pop(place, None)
-        self.guesses[place] = other is not None, told, *_own_line(callers)
+        turns = other is not None and not _asked_by_torch()
+        self.guesses[place] = turns, told, *_own_line(callers)
         if turned or not quiet:
             self.assume_that(told)
         return other if turned else found
@@ -306,10 +339,9 @@ class _Assumed(Values):
             if not x.is_floating_point():
                 return self.decide(f'an unknown {str(x.dtype)[6:]}', 0)
             # most only print it
-            return self.decide('an unknown number', super().guess(func, args, error), quiet=True)
-        if op == 'aten::equal':
-            self.assume_that('unknown values differ from those that they are compared with')
-            return False
+            return self.decide('an unknown number', super().guess(func, args, error), _LARGE, quiet=True)
+        if op in ('aten::equal', 'aten::allclose'):
+            return self.decide('that unknown values equal others', False, True)
         if op in ('aten::nonzero', 'aten::masked_select', 'aten::index'):
             self.assume_that(f'{op[6:]} of unknown values takes all of them')
             return self._take_all(op, x, args)
@@ -339,8 +371,11 @@ class _Assumed(Values):
     def numpy(self, t):
         "The array of a fake tensor; zeros where its values are unknown"
         if not self.knows([t]):
-            self.assume_that('unknown values went to numpy as zeros')
-            return torch.zeros(t.shape, dtype=t.dtype, device='cpu').numpy()
+            large = _LARGE if t.is_floating_point() else None
+            value = self.decide('each unknown value that went to numpy', 0, large)
+            with _disable_current_modes(), torch._C.DisableTorchFunction():
+                made = torch.zeros(t.shape, dtype=t.dtype)  # which take no memory until they are written
+                return (made.fill_(value) if value else made).numpy()
         return super().numpy(t)
 
 # %% ../nbs/reference/82_stage.ipynb #39d427d7
@@ -352,6 +387,18 @@ def _own_line(frames):
     "(file, line) of the user's innermost frame; of the innermost of all where none is the user's"
     own = next((f for f in frames if not is_installed(f[0])), frames[0] if frames else ('', 0, ''))
     return own[:2]
+
+
+# between a line that looks at a value and us, there are these of torch's
+_BETWEEN = re.compile(r'/memtrain/|/torch/(_ops|_tensor|overrides|utils|_subclasses|_prims|_refs|_meta)')
+
+
+def _asked_by_torch():
+    "Whether it is torch's own code that looks at a value, such as a line search"
+    frame = sys._getframe(1)
+    while frame and _BETWEEN.search(frame.f_code.co_filename):
+        frame = frame.f_back
+    return frame is not None and '/torch/' in frame.f_code.co_filename
 
 
 def _called_by_user():
@@ -376,13 +423,15 @@ class _Imports(RealImports):
         if spec is None:
             return None
         apart = spec.origin is not None and is_installed(spec.origin)
-        if (apart or name in self.changes) and hasattr(spec.loader, 'exec_module'):
+        # a script's own datasets.py or evaluate.py is none of the libraries
+        change = self.changes.get(name) if apart or name in self.kernels else None
+        if (apart or change) and hasattr(spec.loader, 'exec_module'):
 
             def exec_module(module, run=spec.loader.exec_module):
                 with _disable_current_modes() if apart else contextlib.nullcontext():
                     run(module)
                 self.change(module)
-                if change := self.changes.get(module.__name__):
+                if change:
                     change(module)
 
             spec.loader.exec_module = exec_module
@@ -561,6 +610,8 @@ class _Stage(Tracer):
             return super().__torch_dispatch__(func, types, args, kwargs)
 
 # %% ../nbs/reference/82_stage.ipynb #f3e7564b
+# commands whose output goes into a log, or shapes it
+_PRINTED = {'nvidia-smi': '', 'stty size': '24 80'}
 _HARMLESS = {'git', 'uname', 'lscpu', 'which', 'nproc', 'hostname', 'free', 'df', 'ldconfig', 'gcc', 'c++'}
 
 
@@ -573,9 +624,10 @@ def isolate(
     def popen(self, args, *rest, **kwargs):
         program = os.path.basename(str(args if isinstance(args, (str, bytes)) else args[0]).split()[0])
         words = args.split() if isinstance(args, str) else list(args)
-        if words == ['nvidia-smi']:  # what it prints goes into a log
-            told('nvidia-smi was not started: it printed nothing')
-            args = 'true' if isinstance(args, str) else ['true']
+        if ' '.join(map(str, words)) in _PRINTED:
+            said = _PRINTED[' '.join(map(str, words))]
+            told(f'{program} was not started: it printed {said or "nothing"}')
+            args = f'echo {said}' if isinstance(args, str) else ['echo', said]
         elif program not in _HARMLESS:
             if _called_by_user():
                 told(f'{program} was not started')
@@ -758,9 +810,8 @@ def _dress(tracer, told, ranks):
     torch.tensor = _gather(torch.tensor)
     # what a script writes is gone: `--snapshot` writes the one that a card would have
     torch.cuda.memory._snapshot = lambda *args, **kwargs: dict(segments=[], device_traces=[[]])
-    read, exactly = FakeTensor.item, FakeTensor.__float__
+    read = FakeTensor.item
     FakeTensor.item = lambda t: _tell_float(read(t), tracer, t)
-    FakeTensor.__float__ = lambda t: _tell_exactly(exactly(t), tracer, t)
     # a card of today comes with NCCL, which scripts ask for before they trust its bfloat16
     dist.is_nccl_available = dist.distributed_c10d.is_nccl_available = lambda: True
     torch.cuda.nccl.version = lambda: (2, 27, 5)
@@ -835,12 +886,6 @@ def _tell_float(value, tracer, t):
     "What a script reads of `t`: a number that is known, or one that says that it isn't"
     return Unknown(value) if type(value) is float and not tracer.values.knows([t]) else value
 
-
-def _tell_exactly(value, tracer, t):
-    "What `float` makes of `t`, where no `Unknown` can be: a large number where 1.0 ended the script early"
-    values = tracer.values
-    return value if values.knows([t]) else values.decide('a number', value, _LARGE, quiet=True)
-
 # %% ../nbs/reference/82_stage.ipynb #11da31f0
 class _Repeats:
     "Calls of the outermost module, so that one that would do what the last one did is not simulated"
@@ -849,6 +894,23 @@ class _Repeats:
         self.tracer, self.told, self.call, self.seen = tracer, told, torch.nn.Module.__call__, {}
         self.inside = False
         self.open, self.shares = None, {}  # of a call: the work before it; what calls of a kind came to
+        self.last = lambda: None  # the module of the last call, while it is there
+        self.without = None  # how many of its weights had no gradient behind the backward pass
+        self.graphs = False  # somebody asks for gradients of what isn't a weight, too
+
+    def went_backward(self):
+        "Gradients are there now; a call that is repeated makes none, so they have to be there still"
+        if (module := self.last()) is not None:
+            self.without = _count_without(module)
+
+    def wants_graphs(self, grad):
+        "`torch.autograd.grad`, which looks for a graph behind what the model gave"
+
+        def instead(*args, **kwargs):
+            self.graphs = True
+            return grad(*args, **kwargs)
+
+        return instead
 
     def close(self):
         "The work since the last call that was simulated is that call's: its backward pass, too"
@@ -860,6 +922,11 @@ class _Repeats:
         "What was found before an optimizer's step isn't true behind it"
         self.close()
         self.seen.clear()
+        self.without = None
+
+    def needs_graph(self, module):
+        "Whether gradients of `module` went since the last backward pass, which others have to replace"
+        return self.graphs or self.without not in (None, _count_without(module))
 
     def __call__(self, module, *args, **kwargs):
         # what is computed again in a backward pass has to be what it was
@@ -873,11 +940,11 @@ class _Repeats:
         # the last one began with as much on the card as this one: with all gradients there, say; so it also
         # left as much
         now = self.tracer.now
-        if before and before[0] == now and before[1] is not None:
+        if before and before[0] == now and before[1] is not None and not (grad and self.needs_graph(module)):
             self.told('calls of the model that repeat themselves were simulated once')
             self.tracer.work.update(self.shares.get(key, {}))
             return tree_map_only(_Kept, _Kept.again, before[1])
-        self.inside, self.open = True, (key, self.tracer.work.copy())
+        self.inside, self.open, self.last = True, (key, self.tracer.work.copy()), weakref.ref(module)
         try:
             out = self.call(module, *args, **kwargs)
         finally:
@@ -885,6 +952,11 @@ class _Repeats:
         simple = all(isinstance(t, _SIMPLE) for t in tree_leaves(out))
         before[:] = now, tree_map_only(FakeTensor, _Kept, out) if simple else None
         return out
+
+
+def _count_without(module):
+    "How many weights of `module` that are trained have no gradient"
+    return sum(p.requires_grad and p.grad is None for p in module.parameters())
 
 
 def _is_alone(leaves):
@@ -946,7 +1018,10 @@ class _Run:
     "One script, from its first line to the answer"
 
     def __init__(self, asked):
-        self.asked, self.notes, self.steps = asked, Counter(), Counter()
+        self.asked, self.notes = asked, Counter()
+        self.made = weakref.WeakSet()  # optimizers
+        self.steps, self.since = Counter(), Counter()  # of each optimizer: in all, and since the last mark
+        self.cleared = Counter()  # gradients of what, since a step
         self.status = 0  # that the script ended itself with
         self.work = Counter()  # of the last step that was done
         self.marks, self.peaks = [], []  # of each step: the event that it ended at, its peak in bytes
@@ -959,13 +1034,17 @@ class _Run:
         self.notes[line] += 1
 
     def stepped(self, optimizer, *_):
-        "An optimizer has made a step; several, as of a GAN, count when each has"
+        """An optimizer has made a step; several, as of a GAN, count when each has, or one again. All that
+        were made are waited for at first, and then those that have made a step"""
         if UPDATING:
             return
+        self.cleared.clear()
+        waited = {*self.steps} if self.marks else {*map(id, self.made)}
         self.steps[id(optimizer)] += 1
+        self.since[id(optimizer)] += 1
         # in a hook of the backward pass, as one optimizer for each weight does: its end is the step's
         self.inside = torch._C._current_graph_task_id() != -1
-        if not self.inside and len(set(self.steps.values())) == 1:
+        if not self.inside and (waited <= {*self.since} or self.since[id(optimizer)] > 1):
             self.end_step()
 
     def went_backward(self, backward):
@@ -974,6 +1053,7 @@ class _Run:
         def instead(*args, **kwargs):
             self.backwards += 1
             backward(*args, **kwargs)
+            self.repeats.went_backward()
             if self.inside or not self.optimizers:
                 self.inside = False
                 self.end_step()
@@ -986,6 +1066,7 @@ class _Run:
         def instead(optimizer, *args, **kwargs):
             self.optimizers += 1
             init(optimizer, *args, **kwargs)
+            self.made.add(optimizer)
 
         return instead
 
@@ -1012,16 +1093,37 @@ class _Run:
 
         return instead
 
-    def end_step(self):
-        "A step of all optimizers is done: is that enough?"
+    def zeroed(self, zero_grad):
+        "`zero_grad` of an optimizer or a module: the next backward pass makes gradients, as the first did"
+
+        @functools.wraps(zero_grad)  # whose signature accelerate reads
+        def instead(owner, *args, **kwargs):
+            self.repeats.forget()
+            self.cleared[id(owner)] += 1
+            if self.made and self.cleared[id(owner)] > _CLEARED:
+                self.deliver(f'stopped: gradients were cleared {_CLEARED} times without a step')
+            return zero_grad(owner, *args, **kwargs)
+
+        return instead
+
+    def mark(self):
+        "Here a step ends"
         self.repeats.forget()
+        self.since.clear()
         self.work, self.tracer.work = self.tracer.work, Counter()
         self.marks.append(self.tracer.builder.events)
         self.peaks.append(self.tracer.most)
         self.tracer.most = self.tracer.now
+
+    def end_step(self):
+        "A step of all optimizers is done: is that enough?"
+        self.mark()
         done, asked = len(self.peaks), self.asked.get('steps')
         alike = done >= _STEADY and self.peaks[-1] == self.peaks[-2]
-        if done >= (asked or 6) or alike and not asked:
+        # one that makes a step now and then, as a generator after five of its critic's, finds its states at
+        # the second
+        rare = any(self.steps[id(o)] < 2 for o in self.made) and done < _RAREST
+        if done == asked or not asked and (alike or done >= 6) and not rare:
             self.deliver(f'stopped after {done} steps', early=False)
 
     def deliver(self, ended, error=None, early=True):
@@ -1029,6 +1131,8 @@ class _Run:
         signal.setitimer(signal.ITIMER_REAL, 0)  # `limit_time` has nothing to say any more
         if self.asked['ranks'] > 1 and not torch.distributed.is_initialized():
             self.told("no process group was made: this is the memory of one process alone")
+        if self.since:  # of several optimizers, some have made a step
+            self.mark()
         trace = finish(self.tracer)
         tables = {name: {} for name in ('op', 'phase', 'category', 'module', 'frames')}
 
@@ -1112,6 +1216,9 @@ class _Run:
             self.follow_modules()
             register_optimizer_step_post_hook(self.stepped)
             torch.autograd.backward = self.went_backward(torch.autograd.backward)
+            torch.autograd.grad = self.repeats.wants_graphs(torch.autograd.grad)
+            for owner in (torch.optim.Optimizer, torch.nn.Module):
+                owner.zero_grad = self.zeroed(owner.zero_grad)
             torch.nn.utils.clip_grad_norm_ = self.clipped(torch.nn.utils.clip_grad_norm_)
             argparse.ArgumentParser.parse_known_args = self.parsed(argparse.ArgumentParser.parse_known_args)
             for name in self.asked['remedies']:
@@ -1181,6 +1288,8 @@ class _Run:
 
 
 _OPEN, _EXIT = io.open, os._exit
+_CLEARED = 32  # times without a step, such as by a guess of a gradient's norm
+_RAREST = 12  # steps in which an optimizer that makes few should have made two
 _STEADY = 3  # steps: the first makes the optimizer's states, and the next has them from its beginning
 _OF_CUDA = 'flash_attn flash_attn_interface xformers apex transformer_engine kernels mamba_ssm'.split()
 

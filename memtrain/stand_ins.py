@@ -495,13 +495,17 @@ def _pictures(shapes, told):
     }
 
 # %% ../nbs/reference/83_stand_ins.ipynb #2c0d0c9b
+def _make_page(shapes):
+    return (make_text(shapes.chars) + '\n').encode() * shapes.rows
+
+
 def make_file(
     path: str,  # that was asked for, and isn't there
     shapes: Shapes,
 ) -> bytes | None:  # None for what nothing stands in for
     "What stands in for the file at `path`, by its name"
     if path.endswith('.txt'):
-        return (make_text(shapes.chars) + '\n').encode() * shapes.rows
+        return _make_page(shapes)
     if path.endswith('.bin'):
         return bytes(2 << 20)  # a million tokens of 16 bits
     made = io.BytesIO()
@@ -532,6 +536,21 @@ def list_files() -> list[str]:
     return [f'{"ab"[i % 2]}_{i:05d}{kind}' for kind in ('.jpg', '.parquet', '.txt') for i in range(64)]
 
 
+def _opened(shapes):
+    "Change Pillow: a file that stands in may be of another kind, where a script takes all of a folder"
+
+    def change(module):
+        read = module.open
+
+        def open(fp, *args, **kwargs):
+            made = str(fp).endswith(('.txt', '.bin', '.parquet'))
+            return module.new('RGB', (shapes.pixels, shapes.pixels)) if made else read(fp, *args, **kwargs)
+
+        module.open = open
+
+    return change
+
+
 def _parquet(module):
     "Files are opened by Python, which looks into the overlay"
     make = module.ParquetFile.__init__
@@ -551,10 +570,10 @@ def stand_for_web(
     shapes: Shapes,
     told: Callable[[str], None],  # called with a line about what stands in
 ) -> None:
-    "From now on texts that are downloaded by urllib or requests are made-up ones"
+    "From now on texts that are downloaded by urllib are made-up ones"
     import urllib.request
 
-    text = (make_text(shapes.chars) + '\n').encode() * shapes.rows
+    text = _make_page(shapes)
 
     def urlopen(url, *args, **kwargs):
         told(f'{getattr(url, "full_url", url)}: a made-up text stands in')
@@ -626,6 +645,22 @@ class Idle:
         return False
 
 
+def _requested(shapes, told):
+    "Change requests: what a script gets is a made-up text"
+
+    def change(module):
+        def get(url, *args, **kwargs):
+            told(f'{url}: a made-up text stands in')
+            answer = sys.modules['requests'].Response()
+            answer.url, answer.status_code, answer.encoding = url, 200, 'utf-8'
+            answer.raw = io.BytesIO(_make_page(shapes))
+            return answer
+
+        module.get = get
+
+    return change
+
+
 def _both(first, second):
     return lambda module: (first(module), second(module))
 
@@ -682,6 +717,8 @@ def changes_for(
             'tiktoken': _tiktoken(shapes, told),
             'torch.hub': _hub_weights(told),
             'evaluate': _metrics,
+            'requests.api': _requested(shapes, told),
+            'PIL.Image': _opened(shapes),
             'diffusers.schedulers.scheduling_utils': _schedules,
             **_pictures(shapes, told),
         }

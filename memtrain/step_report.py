@@ -19,6 +19,7 @@ from string import Template
 import memtrain
 import numpy as np
 
+from .allocator import least_capacity
 from .core import CATEGORIES, format_size
 from .folders import atomic_write
 from .memory_trace import CATEGORY_COLORS, own_frame
@@ -219,7 +220,7 @@ def _tell_verdict(run):
     lines = str(run).splitlines()
     peak = next((i for i, line in enumerate(lines) if line.startswith('The peak ')), len(lines))
     told = lines[:peak]
-    if run.trace.blocks and len(run.cards) > 1:
+    if not run.failed and len(run.cards) > 1:
         told = [line for line in told if not line.startswith(('fits ', 'does not fit '))]
         fit = [card.profile for card in run.cards if card.fits]
         least = min(fit, key=lambda p: p.memory, default=None)
@@ -234,16 +235,17 @@ def _tell_verdict(run):
 
 def _tell_cards(run):
     "A table of the cards; each is a button that draws its lines into the timeline"
-    if not run.trace.blocks:
+    if run.failed:
         return ''
-    needs = '' if all(card.fits for card in run.cards) else format_size(run.needed)
     rows = []
     for i, card in enumerate(run.cards):
         outcome = '<span class="good">fits</span>'
         if not card.fits:
             file, line = own_frame(run.failure(card)[0])
             died = f'{run.phase_at(card.failed_at)}, at {_show_file(file, run.script)}:{line}'
-            outcome = f'<span class="bad">needs {needs}, dies in {_text(died)}</span>'
+            needed = least_capacity(run.trace, card.profile, card.profile.capacity)
+            needed = format_size(needed + card.profile.context)
+            outcome = f'<span class="bad">needs {needed}, dies in {_text(died)}</span>'
         total, memory = format_size(card.total), format_size(card.profile.memory)
         sizes = format_size(card.allocated), format_size(card.reserved), f'{total} of {memory}'
         name = _text(card.profile.name)

@@ -82,6 +82,44 @@ def test_a_logger_that_is_not_here_does_nothing_at_all():
         test_eq((bool(inside), [*inside], bool(run.summary.best)), (False, [], False))
     test_eq(hasattr(run, '__path__'), False)
 
+# %% ../nbs/proofs/stand_ins.ipynb #53eb86a1
+_OWN_MODULE = '''
+import glob, os, requests, subprocess, torch
+from pathlib import Path
+from PIL import Image
+from datasets import Faces
+faces = Faces(sorted(glob.glob('data/faces/*.*')))
+others = [*Path('data/other').glob('*.jpg')]
+assert len(faces) == 192 and len(glob.glob('data/faces/*.jpg')) == len(others) == 64
+assert [len(names) for _, _, names in os.walk('data/walked')] == [192] and not [*Path('.').glob('*.jpg')]
+assert {faces[i].size for i in range(192)} == {(32, 32)}
+page = 'https://here/x.txt'
+assert requests.get(page).text == requests.get(page, stream=True).content.decode()
+assert subprocess.run(['stty', 'size'], capture_output=True, text=True).stdout.split() == ['24', '80']
+layer = torch.nn.Linear(32, 1).cuda()
+for i in range(3):
+    layer(torch.ones(2, 32, device='cuda')).sum().backward()
+'''
+
+
+def test_a_module_of_the_scripts_own_is_no_library_of_that_name():
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder, 'train.py').write_text(_OWN_MODULE)
+        Path(folder, 'datasets.py').write_text(
+            'from PIL import Image\nclass Faces(list):\n'
+            '    def __getitem__(self, i):\n        return Image.open(super().__getitem__(i))\n'
+        )
+        before = os.getcwd()
+        os.chdir(folder)
+        try:
+            run = simulate_script('train.py', stand_in=dict(chars=200, pixels=32, rows=20))
+        finally:
+            os.chdir(before)
+        test_eq(sorted(os.listdir(folder)), ['datasets.py', 'train.py'])
+    test_eq((run.error, len(run.marks)), (None, 3))
+    told = ' '.join(run.notes)
+    assert 'https://here/x.txt: a made-up text stands in' in told and 'stty was not started' in told, told
+
 # %% ../nbs/proofs/stand_ins.ipynb #f546d2b4
 def run_loop(text, needs=(), **how):
     "What comes of a script of this `text`; None, and said, where a library of `needs` isn't installed"
