@@ -423,8 +423,9 @@ class _Imports(RealImports):
         if spec is None:
             return None
         apart = spec.origin is not None and is_installed(spec.origin)
-        # a script's own datasets.py or evaluate.py is none of the libraries
-        change = self.changes.get(name) if apart or name in self.kernels else None
+        # a script's own datasets.py or evaluate.py is none of the libraries; what has timm/data in it is one
+        known = apart or '.' in name or name in self.kernels
+        change = self.changes.get(name) if known else None
         if (apart or change) and hasattr(spec.loader, 'exec_module'):
 
             def exec_module(module, run=spec.loader.exec_module):

@@ -1301,7 +1301,7 @@ def test_errors_name_what_can_be_typed():
             ),
             (
                 (*data, '--out_dir', 'new', '--target_params', '20k', '--seq_len', 30_000),
-                'and --seq_len 30000 the smallest GPT (one layer, 8 wide) has 242848 parameters: ask for '
+                'and --seq_len 30000 the smallest GPT (one layer, 8 wide) has 242,848 parameters: ask for '
                 'more, or take a smaller vocabulary or --seq_len',
             ),
             # where it stands

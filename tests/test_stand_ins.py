@@ -88,6 +88,8 @@ import glob, os, requests, subprocess, torch
 from pathlib import Path
 from PIL import Image
 from datasets import Faces
+from timm.data.dataset_factory import create_dataset
+assert len(create_dataset('imagenet')) == 100_000  # in a clone of timm
 faces = Faces(sorted(glob.glob('data/faces/*.*')))
 others = [*Path('data/other').glob('*.jpg')]
 assert len(faces) == 192 and len(glob.glob('data/faces/*.jpg')) == len(others) == 64
@@ -109,13 +111,15 @@ def test_a_module_of_the_scripts_own_is_no_library_of_that_name():
             'from PIL import Image\nclass Faces(list):\n'
             '    def __getitem__(self, i):\n        return Image.open(super().__getitem__(i))\n'
         )
+        Path(folder, 'timm/data').mkdir(parents=True)
+        Path(folder, 'timm/data/dataset_factory.py').write_text('def create_dataset(name): raise OSError(name)')
         before = os.getcwd()
         os.chdir(folder)
         try:
             run = simulate_script('train.py', stand_in=dict(chars=200, pixels=32, rows=20))
         finally:
             os.chdir(before)
-        test_eq(sorted(os.listdir(folder)), ['datasets.py', 'train.py'])
+        test_eq(sorted(os.listdir(folder)), ['datasets.py', 'timm', 'train.py'])
     test_eq((run.error, len(run.marks)), (None, 3))
     told = ' '.join(run.notes)
     assert 'https://here/x.txt: a made-up text stands in' in told and 'stty was not started' in told, told
