@@ -57,6 +57,7 @@ class Overlay:
         root: str | Path,  # an empty folder
     ):
         self.root, self.gone, self.written = str(root), set(), {}
+        self.made = set()  # folders that are there because a file of them stands in
         self.stands_in = lambda path: None  # gives the bytes of a file that isn't there
         self.lists = lambda path: None  # gives the names in a folder that isn't there
 
@@ -76,7 +77,9 @@ class Overlay:
         if not write:
             moved = full in self.gone or os.path.lexists(there) and not os.path.isdir(there)
             if not moved and not os.path.lexists(full) and (made := self.stands_in(full)) is not None:
-                os.makedirs(os.path.dirname(there), exist_ok=True)
+                if not os.path.isdir(os.path.dirname(there)):
+                    os.makedirs(os.path.dirname(there))
+                    self.made.add(os.path.dirname(full))
                 Path(there).write_bytes(made)
             return there if moved or os.path.lexists(there) and not os.path.lexists(full) else path
         above = os.path.dirname(full)
@@ -104,13 +107,23 @@ class Overlay:
         path: Any = '.',  # of a folder
     ) -> list:  # names
         "As `os.listdir`"
+        if isinstance(path, int):
+            return _LISTDIR(path)
         full = os.path.abspath(os.fsdecode(path))
+        made = self.make_up(full)
         found = [f for f in (full, self.root + full) if os.path.isdir(f) and f not in self.gone]
-        if isinstance(path, int) or not found:
-            names = None if isinstance(path, int) else self.lists(full)
-            return _LISTDIR(path) if names is None else names
-        names = dict.fromkeys(name for f in found for name in _LISTDIR(f))
+        if not found and made is None:
+            return _LISTDIR(path)
+        names = dict.fromkeys([*(made or ()), *(name for f in found for name in _LISTDIR(f))])
         return [name for name in names if f'{full}/{name}' not in self.gone]
+
+    def make_up(
+        self,
+        full: str,  # absolute path of a folder
+    ) -> list | None:  # names; None if the folder is there
+        "What is in a folder that isn't there"
+        there = os.path.isdir(full) or os.path.isdir(self.root + full) and full not in self.made
+        return None if there else self.lists(full)
 
     def scandir(
         self,
@@ -124,10 +137,11 @@ class Overlay:
         for folder in (full, self.root + full):
             if os.path.isdir(folder) and folder not in self.gone:
                 found |= {e.name: e for e in _SCANDIR(folder) if f'{full}/{e.name}' not in self.gone}
-        if found or os.path.isdir(self.place(path)):
-            return _Entries(found.values())
-        names = self.lists(full)
-        return _SCANDIR(path) if names is None else _Entries(_Entry(os.fsdecode(path), n) for n in names)
+        made = self.make_up(full)
+        if not found and made is None and not os.path.isdir(self.place(path)):
+            return _SCANDIR(path)
+        entries = {name: _Entry(os.fsdecode(path), name) for name in made or ()} | found
+        return _Entries(entries.values())
 
 
 _LISTDIR, _SCANDIR = os.listdir, os.scandir
@@ -228,7 +242,7 @@ def divert_files(
         "`Path.glob` and `Path.rglob`, which ask whether the folder is there before they list it"
 
         def instead(self, pattern, *args, **kwargs):
-            names = None if os.path.exists(self) else overlay.lists(os.path.abspath(self))
+            names = ask(overlay.make_up, lambda path: None, os.path.abspath(self))
             if names is None:
                 return plain(self, pattern, *args, **kwargs)
             return (self / name for name in fnmatch.filter(names, os.path.basename(str(pattern))))
@@ -950,7 +964,7 @@ class _Repeats:
             out = self.call(module, *args, **kwargs)
         finally:
             self.inside = False
-        simple = all(isinstance(t, _SIMPLE) for t in tree_leaves(out))
+        simple = all(isinstance(t, _SIMPLE) for t in tree_leaves(out)) and not (grad and _keeps_graph(module))
         before[:] = now, tree_map_only(FakeTensor, _Kept, out) if simple else None
         return out
 
@@ -958,6 +972,13 @@ class _Repeats:
 def _count_without(module):
     "How many weights of `module` that are trained have no gradient"
     return sum(p.requires_grad and p.grad is None for p in module.parameters())
+
+
+def _keeps_graph(module):
+    "Whether the script finds a loss in `module`, and not in what its call gave"
+    kept = (value for m in module.modules() for value in vars(m).values())
+    tensors = (t for value in kept for t in (value if isinstance(value, (list, tuple)) else (value,)))
+    return any(isinstance(t, torch.Tensor) and t.grad_fn is not None for t in tensors)
 
 
 def _is_alone(leaves):

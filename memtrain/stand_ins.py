@@ -533,7 +533,7 @@ _SAVE = torch.save  # while scripts run, another is in its place
 
 def list_files() -> list[str]:
     "The names in a folder that isn't there: some of each kind that `make_file` knows, with a class in each"
-    return [f'{"ab"[i % 2]}_{i:05d}{kind}' for kind in ('.jpg', '.parquet', '.txt') for i in range(64)]
+    return [f'{"ab"[i % 2]}_{i:05d}{kind}' for kind in ('.bin', '.jpg', '.parquet', '.txt') for i in range(64)]
 
 
 def _opened(shapes):

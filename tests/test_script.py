@@ -281,6 +281,35 @@ def test_ranks_hold_buckets_and_repetition_is_not_simulated():
     assert 0 <= ranked.trace.peak - alone.trace.peak - weights <= 2048, ranked.trace.peak - alone.trace.peak
     assert any('2 ranks' in note for note in ranked.notes), ranked.notes
 
+# %% ../nbs/proofs/script.ipynb #801b6250
+_KEPT_LOSS = '''
+import torch
+from torch import nn
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(512, 512)
+    def forward(self, x):
+        out = self.layer(x)
+        self.loss = out.square().mean()
+        return out
+model = Model().cuda()
+optimizer = torch.optim.AdamW(model.parameters())
+for i in range(10):
+    for micro in range(8):
+        out = model(torch.randn(64, 512, device='cuda'))
+        model.loss.backward()
+    optimizer.step()
+    optimizer.zero_grad()
+'''
+
+
+def test_a_loss_that_the_model_keeps_is_simulated_each_time():
+    run = run_text(_KEPT_LOSS)
+    test_eq((run.error, len(run.marks)), (None, 3))
+    returned = _KEPT_LOSS.replace('self.loss = out', 'return out').replace('model.loss.back', 'out.back')
+    assert run.operations > run_text(returned).operations
+
 # %% ../nbs/proofs/script.ipynb #e1d9cc9c
 _CHUNKS = """
 import torch

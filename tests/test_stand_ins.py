@@ -92,9 +92,11 @@ from timm.data.dataset_factory import create_dataset
 assert len(create_dataset('imagenet')) == 100_000  # in a clone of timm
 faces = Faces(sorted(glob.glob('data/faces/*.*')))
 others = [*Path('data/other').glob('*.jpg')]
-assert len(faces) == 192 and len(glob.glob('data/faces/*.jpg')) == len(others) == 64
-assert [len(names) for _, _, names in os.walk('data/walked')] == [192] and not [*Path('.').glob('*.jpg')]
-assert {faces[i].size for i in range(192)} == {(32, 32)}
+assert len(faces) == 256 and len(glob.glob('data/faces/*.jpg')) == len(others) == 64
+assert [len(names) for _, _, names in os.walk("data/walked")] == [256] and not [*Path('.').glob('*.jpg')]
+assert {faces[i].size for i in range(256)} == {(32, 32)}
+again = glob.glob('data/faces/*.*'), os.listdir('data/faces'), [*Path('data/faces').glob('*')]
+assert [len(names) for names in again] == [256] * 3
 page = 'https://here/x.txt'
 assert requests.get(page).text == requests.get(page, stream=True).content.decode()
 assert subprocess.run(['stty', 'size'], capture_output=True, text=True).stdout.split() == ['24', '80']
