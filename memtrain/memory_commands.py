@@ -826,6 +826,10 @@ class _Simulate(Command):
             run = simulate_script(*what, **how)
         if sys.stderr.isatty():
             print('\r', end='', file=sys.stderr)
+        own = {f'--{name}' for name in [*vars(self), *' '.join(self.takes.values()).split()]}
+        if not run.parses and (ours := {word.partition('=')[0] for word in self.theirs} & own):
+            named = ', '.join(sorted(ours))
+            print(f"{named} behind the script went to it: memtrain's own go before it", file=sys.stderr)
         if self.report:
             write_step_report(run, self.report)
             print(f'Report: {self.report}, for a browser', file=sys.stderr)

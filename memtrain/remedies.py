@@ -90,6 +90,7 @@ def use_checkpointing(
         for name, blocks in find_blocks(model).items():
             for block in blocks:
                 block.forward = functools.partial(checkpoint, block.forward, use_reentrant=False)
+            changed('import functools; from torch.utils.checkpoint import checkpoint')
             changed(
                 f'for block in model.{name}: '
                 'block.forward = functools.partial(checkpoint, block.forward, use_reentrant=False)'

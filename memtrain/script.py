@@ -56,6 +56,7 @@ class ScriptRun:
     flags: dict[str, int] = field(default_factory=dict)  # of its command line: batches, accumulation
     # of the last step's kernels: operations, bytes that they read and write, whether in 16 bits, how many
     work: list[tuple[int, int, bool, int]] = field(default_factory=list)
+    parses: bool = False  # its arguments
     tf32: bool = False  # whether products of float32 were allowed to round
     stands_in: bool = False  # whether made-up data was to stand in
     took: float = 0.0  # seconds of this machine's time
@@ -203,7 +204,7 @@ def _sum_lines(blocks):
 
 # %% ../nbs/reference/81_script.ipynb #659e4e8e
 _TOP = 8  # lines of a table
-_STAND_IN = '--stand_in makes up texts, .bin files, images, .parquet, and data and tokenizers of the hub'
+_STAND_IN = '--stand_in makes up .txt, .bin, .jpg, .jpeg, .png, .parquet, and data and tokenizers of the hub'
 _OTHER_FILES = 'nothing stands in for it: put a small one of that kind in its place'
 _MISSING = 'FileNotFoundError OSError ConnectionError LocalEntryNotFoundError OfflineModeIsEnabled'.split()
 
@@ -303,11 +304,14 @@ def _tell(run):
     "The lines that the command prints"
     if run.error:
         at = next((f for f in reversed(run.error['frames']) if not is_installed(f[0])), None)
-        where = f', at {_short(at[:2], run.script)}: {at[2]}' if at else ''
-        yield f"{run.script} ended with its own error{where}"
+        where = f'{_short(at[:2], run.script)}: {at[2]}' if at else ''
+        ended = 'can only be simulated up to' if run.error['unknown'] else 'ended with its own error, at'
+        yield f'{run.script} {ended} {where}' if where else f'{run.script} ended with an error'
         yield f"  {run.error['kind']}: {run.error['message']}"
         if run.error['kind'] in _MISSING:
-            yield f'  {_OTHER_FILES if run.stands_in else _STAND_IN}'
+            named = re.findall(r"\.\w+'", run.error['message'])
+            helps = not run.stands_in and (not named or named[-1][:-1] in _STAND_IN)
+            yield f'  {_STAND_IN if helps else _OTHER_FILES}'
     elif run.status:
         yield f'{run.script} {run.ended}'
         yield from _tell_last_words(run)
@@ -345,7 +349,7 @@ def _tell(run):
         yield f'Note: kernels are those of {largest}, for all of these; where it is close, ask for one alone'
     if run.written:
         some = ', '.join(os.path.relpath(f) for f in run.written[:4]) + (' …' if run.written[4:] else '')
-        yield f'Written by the script, and gone: {some}'
+        yield f'What the script wrote went nowhere, and what was there is as it was: {some}'
     yield f'{run.ended}, its output unseen; {run.operations:,} operations on the card, {run.took:.0f} s here'
     if run.ended.endswith(' steps'):
         yield 'What only later steps do, such as an evaluation, is not in this: --steps 100 takes more'
@@ -519,7 +523,8 @@ def _may_go_on(answer):
     if not (answer['early'] and answer['error']):
         return answer['early']
     file, _, line = answer['error']['frames'][-1]
-    return not is_installed(file) and (line or '').startswith(('assert', 'raise'))
+    chosen = answer['error']['kind'] == 'AssertionError' or re.search(r'\braise\b', line or '')
+    return not is_installed(file) and bool(chosen)
 
 
 def _ask_on(request, told):
@@ -549,7 +554,7 @@ def _reach(answer):
 
 
 _ANSWERED = 'ended status said error marks notes assumed written operations'.split()
-_ANSWERED += 'backwards optimizers early remedies changed flags work tf32'.split()
+_ANSWERED += 'backwards optimizers early remedies changed flags parses work tf32'.split()
 
 
 def _read_trace(answer):

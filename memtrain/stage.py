@@ -19,6 +19,7 @@ import argparse, builtins, concurrent.futures, contextlib, ctypes, errno, fnmatc
 import importlib.machinery, importlib.util, io, json, math, os, pathlib, re, runpy, select, shutil, signal
 import socket, subprocess, sys, traceback, weakref
 from collections import Counter
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -40,7 +41,16 @@ from .own_kernels import Absent, modules_of_kernels
 from .remedies import REMEDIES, UPDATING
 from .script import Shapes
 from .stand_ins import Idle, changes_for, list_files, make_file, stand_for_web
-from .simulate import RealImports, Tracer, Values, find_callers, finish, kernels_of, simulated
+from memtrain.simulate import (
+    NO_DATA,
+    RealImports,
+    Tracer,
+    Values,
+    find_callers,
+    finish,
+    kernels_of,
+    simulated,
+)
 
 # %% ../nbs/reference/82_stage.ipynb #6d01a192
 _READ_ONE = 'stat lstat access readlink chdir getxattr listxattr statvfs'.split()
@@ -323,6 +333,7 @@ class _Assumed(Values):
         # file and line of the user's; the latest last
         self.guesses = {}
         self.turned = set()  # those of them that are to be taken otherwise
+        self.decided = 0  # how often a script may have gone another way
 
     def assume_that(self, what):
         "Note `what`, with the line of the user's that asked"
@@ -341,6 +352,7 @@ class _Assumed(Values):
         turns = other is not None and not _asked_by_torch()
         self.guesses[place] = turns, told, *_own_line(callers)
         if turned or not quiet:
+            self.decided += 1
             self.assume_that(told)
         return other if turned else found
 
@@ -909,14 +921,13 @@ class _Repeats:
         self.tracer, self.told, self.call, self.seen = tracer, told, torch.nn.Module.__call__, {}
         self.inside = False
         self.open, self.shares = None, {}  # of a call: the work before it; what calls of a kind came to
-        self.last = lambda: None  # the module of the last call, while it is there
-        self.without = None  # how many of its weights had no gradient behind the backward pass
         self.graphs = False  # somebody asks for gradients of what isn't a weight, too
 
     def went_backward(self):
-        "Gradients are there now; a call that is repeated makes none, so they have to be there still"
-        if (module := self.last()) is not None:
-            self.without = _count_without(module)
+        "What a backward pass has gone through is known with the gradients that were there behind it"
+        for call in self.seen.values():
+            if call.reached and call.module() is not None:
+                call.reached, call.without = False, _count_without(call.module())
 
     def wants_graphs(self, grad):
         "`torch.autograd.grad`, which looks for a graph behind what the model gave"
@@ -937,36 +948,66 @@ class _Repeats:
         "What was found before an optimizer's step isn't true behind it"
         self.close()
         self.seen.clear()
-        self.without = None
 
-    def needs_graph(self, module):
-        "Whether gradients of `module` went since the last backward pass, which others have to replace"
-        return self.graphs or self.without not in (None, _count_without(module))
+    def repeats(self, call, module):
+        """Whether a call would find what `call` found, and leave what it left: a backward pass went through
+        that, and the gradients are there to which the next one adds"""
+        if call is None or call.results is None or call.now != self.tracer.now:
+            return False
+        return not call.trains or not self.graphs and call.without == _count_without(module)
 
     def __call__(self, module, *args, **kwargs):
         # what is computed again in a backward pass has to be what it was
-        again = torch._C._current_graph_task_id() != -1
-        if self.inside or again or not any(map(on_cuda, module.parameters())):
+        if self.inside or torch._C._current_graph_task_id() != -1:
+            return self.call(module, *args, **kwargs)
+        weights = [*module.parameters()]
+        if not any(map(on_cuda, weights)):
             return self.call(module, *args, **kwargs)
         leaves, grad = tree_leaves((args, kwargs)), torch.is_grad_enabled()
-        key = id(module), module.training, grad, torch.is_autocast_enabled('cpu'), *map(_shape, leaves)
-        before = self.seen.setdefault(key, []) if not grad or _is_alone(leaves) else []
+        alone = not grad or _is_alone(leaves)
+        kind = hash(tuple((p.requires_grad, p.dtype) for p in weights))
+        key = id(module), kind, module.training, grad, torch.is_autocast_enabled('cpu'), *map(_shape, leaves)
         self.close()
-        # the last one began with as much on the card as this one: with all gradients there, say; so it also
-        # left as much
-        now = self.tracer.now
-        if before and before[0] == now and before[1] is not None and not (grad and self.needs_graph(module)):
+        call, now = self.seen.get(key), self.tracer.now
+        if alone and self.repeats(call, module):
             self.told('calls of the model that repeat themselves were simulated once')
             self.tracer.work.update(self.shares.get(key, {}))
-            return tree_map_only(_Kept, _Kept.again, before[1])
-        self.inside, self.open, self.last = True, (key, self.tracer.work.copy()), weakref.ref(module)
+            return tree_map_only(_Kept, _Kept.again, call.results)
+        self.inside, self.open = True, (key, self.tracer.work.copy())
         try:
             out = self.call(module, *args, **kwargs)
         finally:
             self.inside = False
-        simple = all(isinstance(t, _SIMPLE) for t in tree_leaves(out)) and not (grad and _keeps_graph(module))
-        before[:] = now, tree_map_only(FakeTensor, _Kept, out) if simple else None
+        if alone:
+            self.seen[key] = self.note(now, out, module)
         return out
+
+    def note(self, now, out, module):
+        "The call of `module` that began with `now` bytes, and gave `out`"
+        tensors = tree_leaves(out)
+        simple = all(isinstance(t, _SIMPLE) for t in tensors) and not _keeps_graph(module)
+        trained = [t for t in tensors if isinstance(t, FakeTensor) and t.requires_grad]
+        results = tree_map_only(FakeTensor, _Kept, out) if simple else None
+        call = _Call(now, results, weakref.ref(module), bool(trained))
+        for t in trained:
+            t.register_hook(call.reach)
+        return call
+
+
+@dataclass
+class _Call:
+    "A call of a model, and what has to be so for it to be repeated"
+
+    now: int  # bytes on the card when it began
+    results: Any  # `_Kept`, where they can be given again
+    module: Callable  # which gives it, or None
+    trains: bool  # whether a backward pass may go through it
+    reached: bool = False  # by the backward pass that is under way
+    without: int | None = None  # weights without a gradient behind that
+
+    def reach(self, grad):
+        "A hook of its results"
+        self.reached = True
 
 
 def _count_without(module):
@@ -1036,18 +1077,26 @@ class _Kept:
         return out
 
 # %% ../nbs/reference/82_stage.ipynb #2a5bf10e
+def _what_it_trains(optimizer):
+    "What tells optimizers apart, and not one from its wrapper, or from its successor: their first weight"
+    return next((id(p) for group in optimizer.param_groups for p in group['params']), id(optimizer))
+
+
 class _Run:
     "One script, from its first line to the answer"
 
     def __init__(self, asked):
         self.asked, self.notes = asked, Counter()
-        self.made = weakref.WeakSet()  # optimizers
-        self.steps, self.since = Counter(), Counter()  # of each optimizer: in all, and since the last mark
-        self.cleared = Counter()  # gradients of what, since a step
+        self.made = set()  # optimizers, by what they train
+        # their steps: in all, and since the last mark; which made one before that, or were made
+        self.steps, self.since, self.before = Counter(), Counter(), set()
+        self.cleared = set()  # how much was guessed when gradients were cleared, since a step
         self.status = 0  # that the script ended itself with
         self.work = Counter()  # of the last step that was done
         self.marks, self.peaks = [], []  # of each step: the event that it ended at, its peak in bytes
         self.optimizers, self.names = 0, {}
+        self.listed = set()  # folders whose files are made up
+        self.parses = False  # arguments
         self.inside = False  # the backward pass that is under way has run optimizers
         self.backwards, self.clips, self.changed, self.flags = 0, 0, Counter(), {}
 
@@ -1057,16 +1106,21 @@ class _Run:
 
     def stepped(self, optimizer, *_):
         """An optimizer has made a step; several, as of a GAN, count when each has, or one again. All that
-        were made are waited for at first, and then those that have made a step"""
+        were made are waited for at first, and then those that made a step before the last mark"""
         if UPDATING:
             return
         self.cleared.clear()
-        waited = {*self.steps} if self.marks else {*map(id, self.made)}
-        self.steps[id(optimizer)] += 1
-        self.since[id(optimizer)] += 1
+        trained = _what_it_trains(optimizer)
+        if not self.steps:
+            self.before = {*self.made}
+        self.steps[trained] += 1
+        self.since[trained] += 1
         # in a hook of the backward pass, as one optimizer for each weight does: its end is the step's
         self.inside = torch._C._current_graph_task_id() != -1
-        if not self.inside and (waited <= {*self.since} or self.since[id(optimizer)] > 1):
+        # or others have taken their places, as with a new model in each fold
+        others = len(self.since) > len(self.before)
+        enough = self.before <= {*self.since} or self.since[trained] > 1 or others
+        if enough and not self.inside:
             self.end_step()
 
     def went_backward(self, backward):
@@ -1088,7 +1142,7 @@ class _Run:
         def instead(optimizer, *args, **kwargs):
             self.optimizers += 1
             init(optimizer, *args, **kwargs)
-            self.made.add(optimizer)
+            self.made.add(_what_it_trains(optimizer))
 
         return instead
 
@@ -1106,6 +1160,7 @@ class _Run:
 
         def instead(parser, *args, **kwargs):
             found = parse(parser, *args, **kwargs)
+            self.parses = True
             for action in parser._actions:
                 value = getattr(found[0], action.dest, None)
                 names = [s for s in action.option_strings if s.startswith('--')]
@@ -1121,8 +1176,8 @@ class _Run:
         @functools.wraps(zero_grad)  # whose signature accelerate reads
         def instead(owner, *args, **kwargs):
             self.repeats.forget()
-            self.cleared[id(owner)] += 1
-            if self.made and self.cleared[id(owner)] > _CLEARED:
+            self.cleared.add(self.tracer.values.decided)
+            if self.made and len(self.cleared) > _CLEARED:
                 self.deliver(f'stopped: gradients were cleared {_CLEARED} times without a step')
             return zero_grad(owner, *args, **kwargs)
 
@@ -1131,6 +1186,7 @@ class _Run:
     def mark(self):
         "Here a step ends"
         self.repeats.forget()
+        self.before = {*self.since}
         self.since.clear()
         self.work, self.tracer.work = self.tracer.work, Counter()
         self.marks.append(self.tracer.builder.events)
@@ -1144,8 +1200,11 @@ class _Run:
         alike = done >= _STEADY and self.peaks[-1] == self.peaks[-2]
         # one that makes a step now and then, as a generator after five of its critic's, finds its states at
         # the second
-        rare = any(self.steps[id(o)] < 2 for o in self.made) and done < _RAREST
-        if done == asked or not asked and (alike or done >= 6) and not rare:
+        rare = sum(self.steps[trained] < 2 for trained in self.made)
+        enough = (alike or done >= 6) and (not rare or self.tracer.seen > _MOST_OPERATIONS)
+        if rare and (enough or done == asked):
+            self.told(f'{rare} of {len(self.made)} optimizers made no second step: --steps 100 takes more')
+        if done == asked or enough and not asked:
             self.deliver(f'stopped after {done} steps', early=False)
 
     def deliver(self, ended, error=None, early=True):
@@ -1191,6 +1250,7 @@ class _Run:
             ],
             changed=list(self.changed),
             flags=self.flags,
+            parses=self.parses,
             work=[[*kernel, n] for kernel, n in self.work.items()],
             tf32=torch.backends.cuda.matmul.allow_tf32,
         )
@@ -1288,7 +1348,7 @@ class _Run:
     def stand_in(self, path, shapes):
         "The bytes for a file of the user's that isn't there"
         made = None if is_installed(path) or self.tracer is None else make_file(path, shapes)
-        if made is not None:
+        if made is not None and os.path.dirname(path) not in self.listed:
             self.told(f'{path}: made-up data stands in')
         return made
 
@@ -1296,6 +1356,7 @@ class _Run:
         "The names in a folder that isn't there, if the user's own code asks for them"
         if not _called_by_user():
             return None
+        self.listed.add(path)
         self.told(f'{path}: made-up files stand in')
         return list_files()
 
@@ -1306,12 +1367,14 @@ class _Run:
         told = told.replace('FakeTensor', 'Tensor')  # as a card would have said it
         if isinstance(error, ImportError) and (error.name or '').partition('.')[0] in _OF_CUDA:
             told += ': made of kernels for CUDA, whose memory is not known here; @memtrain.keeps can tell it'
-        return dict(kind=type(error).__name__, message=told, frames=frames)
+        if unknown := isinstance(error, NO_DATA):
+            told += ': this depends on values that only a GPU would know, and is not simulated'
+        return dict(kind=type(error).__name__, message=told, frames=frames, unknown=unknown)
 
 
 _OPEN, _EXIT = io.open, os._exit
-_CLEARED = 32  # times without a step, such as by a guess of a gradient's norm
-_RAREST = 12  # steps in which an optimizer that makes few should have made two
+_CLEARED = 32  # times without a step, and with a guess each time, such as of a gradient's norm
+_MOST_OPERATIONS = 20_000  # in which an optimizer that makes few steps should have made two: some 8 s
 _STEADY = 3  # steps: the first makes the optimizer's states, and the next has them from its beginning
 _OF_CUDA = 'flash_attn flash_attn_interface xformers apex transformer_engine kernels mamba_ssm'.split()
 

@@ -15,6 +15,7 @@ import functools, io, json, os, pickle, re, string, sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlparse
 
 import torch
 
@@ -532,8 +533,9 @@ _SAVE = torch.save  # while scripts run, another is in its place
 
 
 def list_files() -> list[str]:
-    "The names in a folder that isn't there: some of each kind that `make_file` knows, with a class in each"
-    return [f'{"ab"[i % 2]}_{i:05d}{kind}' for kind in ('.bin', '.jpg', '.parquet', '.txt') for i in range(64)]
+    "The names in a folder that isn't there: of each kind enough for a batch, with a class in each"
+    kinds = '.bin', '.jpg', '.parquet', '.txt'
+    return [f'{"ab"[i % 2]}_{i:05d}{kind}' for kind in kinds for i in range(2500)]
 
 
 def _opened(shapes):
@@ -646,14 +648,14 @@ class Idle:
 
 
 def _requested(shapes, told):
-    "Change requests: what a script gets is a made-up text"
+    "Change requests: what a script gets is made up, by the name in its address, and a text without one"
 
     def change(module):
         def get(url, *args, **kwargs):
-            told(f'{url}: a made-up text stands in')
+            told(f'{url}: made-up data stands in')
             answer = sys.modules['requests'].Response()
             answer.url, answer.status_code, answer.encoding = url, 200, 'utf-8'
-            answer.raw = io.BytesIO(_make_page(shapes))
+            answer.raw = io.BytesIO(make_file(urlparse(str(url)).path, shapes) or _make_page(shapes))
             return answer
 
         module.get = get

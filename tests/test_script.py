@@ -773,13 +773,22 @@ for i in range(1000):
 
 
 def test_an_optimizer_that_makes_few_steps_makes_two():
+    few = _CRITIC.replace('unused = ', '#')
     for penalty, first in ((0, 0), (0, 4), (1, 4)):
-        run = run_text(_CRITIC.replace('PENALTY', str(penalty)).replace('FIRST', str(first)))
-        test_eq((run.error, run.ended), (None, 'stopped after 12 steps'))
+        run = run_text(few.replace('PENALTY', str(penalty)).replace('FIRST', str(first)))
+        test_eq((run.error, run.early, 6 <= len(run.marks) <= 12, run.notes), (None, False, True, []))
         # states of both: two numbers for each of their weights
-        assert run.trace.by_category['optimizer state'] == 2 * 2 * 4 * 2 * (256 * 256 + 256), run
+        test_eq(run.trace.by_category['optimizer state'], 2 * 2 * 4 * 2 * (256 * 256 + 256))
+    asked = run_text(few.replace('PENALTY', '0').replace('FIRST', '4'), steps=3)
+    test_eq(len(asked.marks), 3)
+    assert '1 of 2 optimizers made no second step' in str(asked), str(asked)
     alone = run_text(_UNTIL + 'torch.optim.SGD(model.parameters())\nstep()\nstep()')
     test_eq((len(alone.marks), alone.failed), (2, False))
+    again = 'for i in range(9):\n    optimizer = torch.optim.AdamW(model.parameters())\n    step()'
+    test_eq(len(run_text(_UNTIL + again).marks), 3)
+    folds = 'kept = []\nfor i in range(12):\n    model = nn.Linear(512, 512).cuda()\n    kept.append(model)\n'
+    made = '    optimizer = torch.optim.SGD(model.parameters())\n    step()'
+    assert not run_text(_UNTIL + folds + made).early
 
 # %% ../nbs/proofs/script.ipynb #4f0d9b52
 def test_what_trained_nothing_has_no_verdict():
@@ -814,6 +823,9 @@ def test_a_script_that_ends_itself_is_told():
     assert "memtrain's own flags go before the script" in str(wrong), str(wrong)
     endless = run_text(begin + 'while True: x = x + 1', limit=8)
     assert 'stopped after 8 s' in endless.ended and endless.trace.peak >= 8 * MIB, endless.ended
+    packed = 'x = torch.randn(4, 2, 4096, device="cuda")\ntorch.nn.utils.rnn.pack_padded_sequence(x, [4, 2])'
+    unknown = run_text(begin + packed)
+    assert 'train.py can only be simulated up to train.py:4' in str(unknown), str(unknown)
     graph = run_text(begin + 'torch.cuda.CUDAGraph()')
     assert 'CUDA graph' in graph.error['message'], graph.error
     test_fail(lambda: run_text('import os\nos.kill(os.getpid(), 9)'), contains='ended with status -9')
@@ -844,8 +856,14 @@ def test_a_tokenizer_that_is_not_here_is_missed_by_name():
     text = "from transformers import AutoTokenizer\nAutoTokenizer.from_pretrained('nobody/has-it')"
     missed, made = run_text(text), run_text(text, stand_in={})
     assert "nobody/has-it: its tokenizer isn't here" in missed.error['message'], missed
-    assert '--stand_in makes up texts' in str(missed), missed
+    assert '--stand_in makes up .txt' in str(missed), missed
     test_eq((made.error, '--stand_in' in str(made)), (None, False))
+
+# %% ../nbs/proofs/script.ipynb #5ca35da1
+def test_a_file_that_nothing_stands_in_for_is_said_to_be_one():
+    for name, told in (('x.npy', 'nothing stands in for it'), ('x.bin', '--stand_in makes up .txt, .bin')):
+        missed = run_text(f"import numpy as np\nnp.fromfile('{name}')")
+        assert told in str(missed), missed
 
 # %% ../nbs/proofs/script.ipynb #8dc69526
 def test_a_snapshot_is_held_against_the_lines_of_a_run():
