@@ -890,6 +890,14 @@ def call(*args):
     return status, out.getvalue(), err.getvalue()
 
 
+_ARGUMENTS = '''
+import argparse
+parser = argparse.ArgumentParser()
+parser.add_argument('--gpu')
+parser.parse_args()
+'''
+
+
 def test_the_command_says_what_the_function_finds():
     with tempfile.TemporaryDirectory() as folder:
         here = Path(folder)
@@ -916,6 +924,14 @@ def test_the_command_says_what_the_function_finds():
         )
         test_eq(status, 3)
         test_eq(call('simulate', here / 'loop.py')[0], 1)  # its own assertion
+        (here / 'plain.py').write_text(_UNTIL + _LOOP)
+        _, _, err = call('simulate', here / 'plain.py', '--gpu', 'rtx3090', '--lr', 3, '--steps=5')
+        assert '--gpu, --steps behind the script went to it' in err, err
+        (here / 'parses.py').write_text(_ARGUMENTS + _UNTIL + _LOOP)
+        test_eq(call('simulate', here / 'parses.py', '--gpu', 'rtx3090')[2], '')
+        _, out, _ = call('simulate', '--gpu', '0.41gb', '--advise', here / 'plain.py')
+        for part in ('does not fit', 'would be', '--advise simulates', 'with none of these does it fit'):
+            assert part in out, (part, out)
         status, _, err = call('simulate', '--compare', here / 'viz.pickle', here / 'loop.py')
         assert status == 1 and 'and no memory snapshot' in err, err
     for args, told in ((['simulate'], 'no script is named'), (['simulate', 'no.py'], 'no.py is no file')):
