@@ -293,10 +293,10 @@ def _tell_guesses(run):
 def _tell_early(run):
     "That the verdict is about less than the usual steps"
     if not run.optimizers and not run.backwards:
-        yield f'{run.script} trains nothing: {run.ended} without an optimizer. This is what ran until then'
+        yield f'The script trains nothing: {run.ended} without an optimizer. This is what ran until then'
         yield from _tell_last_words(run)
         return
-    yield f'{run.script} {run.ended} after {_count_steps(run)}: the verdict is about no more than that'
+    yield f'The script {run.ended} after {_count_steps(run)}: the verdict is about no more than that'
     yield from _tell_last_words(run)
 
 
