@@ -1202,7 +1202,7 @@ class _Run:
         # the second
         rare = sum(self.steps[trained] < 2 for trained in self.made)
         enough = (alike or done >= 6) and (not rare or self.tracer.seen > _MOST_OPERATIONS)
-        if rare and (enough or done == asked):
+        if 0 < rare < len(self.made) and (enough or done == asked):
             self.told(f'{rare} of {len(self.made)} optimizers made no second step: --steps 100 takes more')
         if done == asked or enough and not asked:
             self.deliver(f'stopped after {done} steps', early=False)
