@@ -237,7 +237,8 @@ def run_one(name, clones):
         steps=found['steps'],
         ended=found['ended'],
         assumed=len(found['assumed']),
-        lines=dict([*found['by_line'].items()][:4]),
+        # a script's own by their names, others from the folder of clones on
+        lines={at.removeprefix(f'{clones}/'): size for at, size in [*found['by_line'].items()][:4]},
     )
 
 
