@@ -12,7 +12,7 @@ __all__ = ['BPE_SAMPLE', 'Settings', 'Documents', 'Processed', 'process_chunk', 
 # pure function of a chunk, a pool runs it (threads here, tasks of Ray on a cluster), and `run_in_order` gives
 # what came of it in the order of the chunks. At most `pool.ahead` chunks are under way, each some 8 times its
 # raw text while it is worked on: that is what the memory is bounded by, whatever the size of the corpus.
-import contextlib, ctypes, os
+import contextlib, ctypes, os, time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -177,7 +177,11 @@ def _end_ray(processes):
     "Kill those of Ray's among `processes`, which it leaves behind where a start fails"
     for p in processes:
         with contextlib.suppress(psutil.Error):
-            if any('/ray/' in word.replace(os.sep, '/') for word in p.cmdline()):
+            words, until = p.cmdline(), time.monotonic() + 1
+            while not words and time.monotonic() < until:  # a program that is being loaded has none yet
+                time.sleep(0.01)
+                words = p.cmdline()
+            if any('/ray/' in word.replace(os.sep, '/') for word in words):
                 p.kill()
 
 

@@ -305,7 +305,7 @@ def _tell(run):
     if run.error:
         at = next((f for f in reversed(run.error['frames']) if not is_installed(f[0])), None)
         where = f'{_short(at[:2], run.script)}: {at[2]}' if at else ''
-        ended = 'can only be simulated up to' if run.error['unknown'] else 'ended with its own error, at'
+        ended = 'can only be simulated up to' if run.error.get('unknown') else 'ended with its own error, at'
         yield f'{run.script} {ended} {where}' if where else f'{run.script} ended with an error'
         yield f"  {run.error['kind']}: {run.error['message']}"
         if run.error['kind'] in _MISSING:

@@ -22,6 +22,7 @@ import copy, functools, gzip, json, os, random, subprocess, sys, tempfile, time,
 from pathlib import Path
 from unittest import mock
 import numpy as np
+import psutil
 from fastcore.test import test_eq, test_fail
 from memtrain.text import (
     Chunk,
@@ -198,6 +199,13 @@ def test_a_cluster_that_starts_slowly_is_started_again():
 
         return init
 
+    words, seen = psutil.Process.cmdline, set()
+
+    def load(process):  # a program that is being loaded has no words at first
+        first = process.pid not in seen
+        seen.add(process.pid)
+        return [] if first else words(process)
+
     ray = types.ModuleType('ray')
     ray.is_initialized = lambda: False
     ray.shutdown = lambda: None
@@ -210,7 +218,8 @@ def test_a_cluster_that_starts_slowly_is_started_again():
     for message, times, said, needed in runs:
         tries, left = [], []
         ray.init = fail(message, times)
-        with mock.patch.dict(sys.modules, ray=ray), mock.patch.dict(os.environ):
+        loading = mock.patch.object(psutil.Process, 'cmdline', load)
+        with mock.patch.dict(sys.modules, ray=ray), mock.patch.dict(os.environ), loading:
             os.environ.pop('RAY_ADDRESS', None)
             if said:
                 test_fail(lambda: open_pool('ray', 2), contains=said)
