@@ -63,7 +63,7 @@ class ScriptRun:
 
     @property
     def failed(self) -> bool:
-        "Whether there is no verdict: the script failed, put nothing on the card, or trained nothing"
+        "Whether there is no verdict: it failed, put nothing on the card, or made an optimizer, and no step"
         untrained = self.optimizers and not self.marks
         return bool(self.error or self.status or not self.trace.blocks or untrained)
 
@@ -293,7 +293,7 @@ def _tell_guesses(run):
 def _tell_early(run):
     "That the verdict is about less than the usual steps"
     if not run.optimizers and not run.backwards:
-        yield f'The script trains nothing: {run.ended} without an optimizer. This is what ran until then'
+        yield f'The script trains nothing: it {run.ended} without an optimizer. This is what ran until then'
         yield from _tell_last_words(run)
         return
     yield f'The script {run.ended} after {_count_steps(run)}: the verdict is about no more than that'

@@ -801,7 +801,7 @@ def test_what_trained_nothing_has_no_verdict():
     once = run_text(_UNTIL + 'step()')
     assert not once.failed and once.early and 'after 1 step of the optimizer' in str(once), str(once)
     only = run_text('import torch\nx = torch.ones(2, device="cuda")\nprint("found")')
-    assert not only.failed and 'trains nothing: came to its end without' in str(only), str(only)
+    assert not only.failed and 'trains nothing: it came to its end without' in str(only), str(only)
     two = run_text(_UNTIL + 'for i in range(2):\n    if step() < 1: print("better")')
     test_eq((two.failed, len(two.marks)), (False, 2))
     assert 'an unknown bool is False (2 times)' in str(two), str(two)
