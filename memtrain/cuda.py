@@ -142,12 +142,12 @@ class CudaScript(TorchFunctionMode):
             kwargs['device'] = _card(kwargs['device'])
         unplaced = self.everything and not self.stepping and kwargs.get('device') is None
         if isinstance(kwargs.get('generator'), torch.Generator):
-            kwargs = self._check_generator(args, kwargs, unplaced)
+            kwargs = self._use_generator(args, kwargs, unplaced)
         if unplaced and func in _device_constructors():
             kwargs['device'] = STAND_IN
         return args, kwargs
 
-    def _check_generator(self, args, kwargs, unplaced):
+    def _use_generator(self, args, kwargs, unplaced):
         "`kwargs` without a generator of CUDA's, which draws for a card, and no other may"
         given = [t for t in tree_leaves((args, kwargs)) if isinstance(t, torch.Tensor)]
         device = kwargs.get('device') or (given[0].fake_device if given and on_cuda(given[0]) else None)

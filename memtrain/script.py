@@ -78,6 +78,15 @@ class ScriptRun:
         return reserve(self.trace, self.cards[0].profile).reserved
 
     @cached_property
+    def needed(self) -> dict[str, int]:  # by the name of a card
+        "Bytes that segments would have to take, of each card that doesn't hold it"
+        return {
+            r.profile.name: least_capacity(self.trace, r.profile, r.profile.capacity)
+            for r in self.cards
+            if not r.fits
+        }
+
+    @cached_property
     def by_line(self) -> dict[tuple[str, int], int]:  # (file, line) to bytes, largest first
         "Bytes at the peak by the line of the user's that asked for them"
         return _sum_lines(self.trace.alive())
@@ -204,7 +213,8 @@ def _sum_lines(blocks):
 
 # %% ../nbs/reference/81_script.ipynb #659e4e8e
 _TOP = 8  # lines of a table
-_STAND_IN = '--stand_in makes up .txt, .bin, .jpg, .jpeg, .png, .parquet, and data and tokenizers of the hub'
+_KINDS = '.txt', '.bin', '.jpg', '.jpeg', '.png', '.parquet'  # of files that `memtrain.stand_ins` makes
+_STAND_IN = f'--stand_in makes up {", ".join(_KINDS)}, and data and tokenizers of the hub'
 _OTHER_FILES = 'nothing stands in for it: put a small one of that kind in its place'
 _MISSING = 'FileNotFoundError OSError ConnectionError LocalEntryNotFoundError OfflineModeIsEnabled'.split()
 
@@ -221,10 +231,9 @@ def _short(place, script):
 
 def _tell_card(run, card):
     "One line about one card"
+    verdict = card.tell(run.needed.get(card.profile.name, 0), run.trace.peak)
     if card.fits:
-        return card.tell(card.reserved, run.trace.peak)
-    needed = least_capacity(run.trace, card.profile, card.profile.capacity)
-    verdict = card.tell(needed, run.trace.peak)
+        return verdict
     block, _ = run.failure(card)
     place = _short(own_frame(block), run.script)
     eager = (
@@ -285,7 +294,7 @@ def _tell_last_words(run):
 def _tell_guesses(run):
     "What was guessed before the script ended"
     if run.guesses:
-        yield 'What only a GPU would know was guessed, the latest first; if it ended by that, leave it out:'
+        yield 'Guessed, since only a GPU would know, the latest first; leave out the check that ended it:'
     for what, file, line in run.guesses[:_TOP]:
         yield f'  {_short((file, line), run.script)}: {what}'
 
@@ -310,7 +319,7 @@ def _tell(run):
         yield f"  {run.error['kind']}: {run.error['message']}"
         if run.error['kind'] in _MISSING:
             named = re.findall(r"\.\w+'", run.error['message'])
-            helps = not run.stands_in and (not named or named[-1][:-1] in _STAND_IN)
+            helps = not run.stands_in and (not named or named[-1][:-1] in _KINDS)
             yield f'  {_STAND_IN if helps else _OTHER_FILES}'
     elif run.status:
         yield f'{run.script} {run.ended}'
@@ -499,9 +508,8 @@ def _ask(request, told, turned=()):
         folder = Path(folder)
         asked, log, overlay, answer = (folder / name for name in ('request', 'output', 'files', 'answer'))
         overlay.mkdir()
-        request |= dict(turned=turned, folder=os.getcwd())
-        request |= dict(log=str(log), overlay=str(overlay), answer=str(answer))
-        asked.write_text(json.dumps(request), encoding='utf-8')
+        places = dict(log=str(log), overlay=str(overlay), answer=str(answer), folder=os.getcwd())
+        asked.write_text(json.dumps(request | places | dict(turned=turned)), encoding='utf-8')
         server, channel = _send(asked)
         status = server.wait(channel, told)
         said = ''.join(f.read_text(errors='replace') for f in (log, server.log) if f.exists())

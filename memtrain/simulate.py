@@ -443,8 +443,9 @@ def _refuse(func, args):
     "Raise what the kernel of `func` raises for operands that fake tensors let pass"
     op, several = func._schema.name, 'dtype' in func._overloadname  # that says which dtype it sums in
     if op in _OF_ONE_DTYPE and not several or op in _OF_ONE_DTYPE_ON_CUDA and on_cuda(args[0]):
-        # the third of the cross entropy is its weights, which it is multiplied with
-        if len(dtypes := {str(t.dtype) for t in _tensors(args[: 2 + (op != _BINARY)])}) > 1:
+        # the third operand of this one is weights, with which its result is multiplied
+        compared = args[:2] if op == _BINARY else args
+        if len(dtypes := {str(t.dtype) for t in _tensors(compared)}) > 1:
             found = ' and '.join(sorted(dtypes))
             raise RuntimeError(f'{op[6:]}: expected operands of the same dtype, but got {found}')
     elif op in _LABELED and args[1].dtype not in (torch.int64, torch.uint8):

@@ -344,12 +344,12 @@ class _Assumed(Values):
         "What `what` is taken as: `found`, or the `other`, if there is one, where that ended the script early"
         callers = find_callers()
         place = what, *(callers[0][:2] if callers else ('', 0))
-        turned = place in self.turned and not _asked_by_torch()
+        turns = other is not None and not _asked_by_torch()
+        turned = turns and place in self.turned
         told = f'{what} is {found}'
         if turned:
             told = f'{what} is {other}, since with {found} fewer steps were made'
         self.guesses.pop(place, None)
-        turns = other is not None and not _asked_by_torch()
         self.guesses[place] = turns, told, *_own_line(callers)
         if turned or not quiet:
             self.decided += 1
@@ -1374,7 +1374,7 @@ class _Run:
 
 _OPEN, _EXIT = io.open, os._exit
 _CLEARED = 32  # times without a step, and with a guess each time, such as of a gradient's norm
-_MOST_OPERATIONS = 20_000  # in which an optimizer that makes few steps should have made two: some 8 s
+_MOST_OPERATIONS = 20_000  # of 0.4 ms: an optimizer that makes few steps should have made two in them
 _STEADY = 3  # steps: the first makes the optimizer's states, and the next has them from its beginning
 _OF_CUDA = 'flash_attn flash_attn_interface xformers apex transformer_engine kernels mamba_ssm'.split()
 

@@ -544,11 +544,16 @@ def _opened(shapes):
     def change(module):
         read = module.open
 
-        def open(fp, *args, **kwargs):
-            made = str(fp).endswith(('.txt', '.bin', '.parquet'))
-            return module.new('RGB', (shapes.pixels, shapes.pixels)) if made else read(fp, *args, **kwargs)
+        def instead(fp, *args, **kwargs):
+            try:
+                return read(fp, *args, **kwargs)
+            except module.UnidentifiedImageError:
+                named = isinstance(fp, (str, os.PathLike))
+                if not named or Path(fp).read_bytes() != make_file(str(fp), shapes):
+                    raise
+            return module.new('RGB', (shapes.pixels, shapes.pixels))
 
-        module.open = open
+        module.open = instead
 
     return change
 

@@ -19,7 +19,6 @@ from string import Template
 import memtrain
 import numpy as np
 
-from .allocator import least_capacity
 from .core import CATEGORIES, format_size
 from .folders import atomic_write
 from .memory_trace import CATEGORY_COLORS, own_frame
@@ -243,8 +242,7 @@ def _tell_cards(run):
         if not card.fits:
             file, line = own_frame(run.failure(card)[0])
             died = f'{run.phase_at(card.failed_at)}, at {_show_file(file, run.script)}:{line}'
-            needed = least_capacity(run.trace, card.profile, card.profile.capacity)
-            needed = format_size(needed + card.profile.context)
+            needed = format_size(run.needed[card.profile.name] + card.profile.context)
             outcome = f'<span class="bad">needs {needed}, dies in {_text(died)}</span>'
         total, memory = format_size(card.total), format_size(card.profile.memory)
         sizes = format_size(card.allocated), format_size(card.reserved), f'{total} of {memory}'

@@ -64,6 +64,7 @@ from functools import cache, partial
 from unittest import mock
 from pathlib import Path
 
+import memtrain.script
 import psutil
 from fastcore.test import test_eq, test_fail
 
@@ -743,9 +744,10 @@ def test_a_guess_hides_no_error():
     test_eq((guards.error, len(guards.marks)), (None, 3))
     # a search that only its own guess ends: it has no more than some seconds
     search = 'for i in range(2):\n    loss = step()\n    while loss.item() > 9: loss = loss / 2'
-    started = time.time()
-    test_eq(len(run_text(_UNTIL + search, limit=6).marks), 2)
-    assert time.time() - started < 30, time.time() - started
+    with mock.patch('memtrain.script._ask', wraps=memtrain.script._ask) as asked:
+        test_eq(len(run_text(_UNTIL + search, limit=6).marks), 2)
+    first, *others = (call.args[0]['limit'] for call in asked.call_args_list)
+    assert first == 6 and others and max(others) < 6, (first, others)
 
 # %% ../nbs/proofs/script.ipynb #43add2fe
 _CRITIC = '''

@@ -95,6 +95,13 @@ others = [*Path('data/other').glob('*.jpg')]
 assert len(faces) == 10_000 and len(glob.glob('data/faces/*.jpg')) == len(others) == 2500
 assert [len(names) for _, _, names in os.walk("data/walked")] == [10_000] and not [*Path('.').glob('*.jpg')]
 assert {faces[i].size for i in range(0, 10_000, 100)} == {(32, 32)}
+Path('own.txt').write_text('no picture')
+try:
+    Image.open('own.txt')
+except OSError as error:
+    assert 'cannot identify image file' in str(error)
+else:
+    raise AssertionError('a file of the script is no picture')
 again = glob.glob('data/faces/*.*'), os.listdir('data/faces'), [*Path('data/faces').glob('*')]
 assert [len(names) for names in again] == [10_000] * 3
 page = 'https://here/x.txt'
